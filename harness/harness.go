@@ -1,0 +1,55 @@
+// Package harness turns a job into what a sandbox must hold and run for one
+// kind of agent. Presets are pure: files, environment and commands as data.
+package harness
+
+import (
+	"polar"
+	"polar/sandbox"
+)
+
+// Preset plans a job for one kind of harness. It is pure, so that a task can
+// be checked by planning it before anything is started.
+type Preset func(Job) (Plan, error)
+
+// Job is what a session wants of a harness.
+type Job struct {
+	Session     polar.SessionID
+	Instruction string
+	Agent       polar.Agent
+	Paths       sandbox.Paths
+	// BaseURL is the gateway's address as seen from the sandbox; Key is the
+	// session's credential there.
+	BaseURL string
+	Key     string
+	// Model is what the gateway serves, if the agent names none.
+	Model string
+}
+
+// Plan is what to do. Everything in it is data.
+type Plan struct {
+	// Mounts are made when the sandbox starts, before anything else is known of
+	// it, so they may depend on the preset's settings only.
+	Mounts []sandbox.Mount
+	Files  []File
+	// Env is set for setup and run, over the session's environment.
+	Env   map[string]string
+	Setup []Step
+	Run   []Step
+}
+
+// File is written into the sandbox before setup. The path is absolute or
+// relative to the work folder.
+type File struct {
+	Path    string
+	Content []byte
+	Mode    int64
+}
+
+// Step is one command. Steps run in order; the first that fails ends the stage.
+type Step struct {
+	Args []string
+	Dir  string
+	Env  map[string]string
+	// Log is the file name below AGENT_LOG_DIR that the output is kept in.
+	Log string
+}

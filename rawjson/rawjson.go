@@ -1,0 +1,202 @@
+// Package rawjson reads and edits JSON without decoding and re-encoding it.
+// What a harness wrote (tool schemas, tool arguments, fields we do not know)
+// must reach the engine byte for byte: Go's encoder sorts keys, rewrites
+// numbers and escapes <, and each of these changes the tokens of a prompt.
+// It is also the fast path for the long arrays of token ids in engine replies.
+package rawjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Member is one key of an Object with its value as it was written.
+type Member struct {
+	Key   string
+	Value json.RawMessage
+}
+
+// Object is a JSON object that keeps the order and the bytes of its members.
+type Object []Member
+
+// ParseObject reads one JSON object. The values alias data.
+func ParseObject(data []byte) (Object, error) {
+	var o Object
+	err := EachMember(data, func(key string, value []byte) error {
+		o = append(o, Member{Key: key, Value: value})
+		return nil
+	})
+	return o, err
+}
+
+// Get returns the value of key, or nil. Of a key that stands twice the last
+// counts, as it does for the decoders of the engines.
+func (o Object) Get(key string) json.RawMessage {
+	for i := len(o) - 1; i >= 0; i-- {
+		if o[i].Key == key {
+			return o[i].Value
+		}
+	}
+	return nil
+}
+
+// Set replaces the value of key in its place, or adds it at the end.
+func (o *Object) Set(key string, value json.RawMessage) {
+	for i := len(*o) - 1; i >= 0; i-- {
+		if (*o)[i].Key == key {
+			(*o)[i].Value = value
+			return
+		}
+	}
+	*o = append(*o, Member{Key: key, Value: value})
+}
+
+// Delete removes every member named key.
+func (o *Object) Delete(key string) {
+	kept := (*o)[:0]
+	for _, m := range *o {
+		if m.Key != key {
+			kept = append(kept, m)
+		}
+	}
+	*o = kept
+}
+
+// Append writes the object to dst.
+func (o Object) Append(dst []byte) []byte {
+	dst = append(dst, '{')
+	for i, m := range o {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, m.Key)
+		dst = append(dst, ':')
+		dst = append(dst, m.Value...)
+	}
+	return append(dst, '}')
+}
+
+// MarshalJSON writes the object; a nil object is {}.
+func (o Object) MarshalJSON() ([]byte, error) { return o.Append(nil), nil }
+
+// UnmarshalJSON reads the object from a copy of data; null leaves it nil.
+func (o *Object) UnmarshalJSON(data []byte) error {
+	if IsNull(data) {
+		*o = nil
+		return nil
+	}
+	parsed, err := ParseObject(bytes.Clone(data))
+	*o = parsed
+	return err
+}
+
+// ParseArray splits a JSON array into its elements, which alias data.
+func ParseArray(data []byte) ([]json.RawMessage, error) {
+	var out []json.RawMessage
+	err := EachElement(data, func(value []byte) error {
+		out = append(out, value)
+		return nil
+	})
+	return out, err
+}
+
+// IsNull reports whether a value is absent or the literal null.
+func IsNull(data []byte) bool {
+	t := bytes.TrimSpace(data)
+	return len(t) == 0 || string(t) == "null"
+}
+
+// EachMember calls f with each member of the object in data, in order. The
+// values alias data and are well-formed JSON. The first error ends the walk.
+func EachMember(data []byte, f func(key string, value []byte) error) error {
+	s := scanner{data: data}
+	s.space()
+	if !s.take('{') {
+		return s.expected("an object")
+	}
+	s.space()
+	if !s.take('}') {
+		for {
+			s.space()
+			from := s.pos
+			if err := s.str(); err != nil {
+				return err
+			}
+			key, err := String(data[from:s.pos])
+			if err != nil {
+				return err
+			}
+			s.space()
+			if !s.take(':') {
+				return s.expected("a colon")
+			}
+			value, err := s.next()
+			if err != nil {
+				return err
+			}
+			if err := f(key, value); err != nil {
+				return err
+			}
+			s.space()
+			if s.take(',') {
+				continue
+			}
+			if s.take('}') {
+				break
+			}
+			return s.expected("a comma or the end of the object")
+		}
+	}
+	return s.end()
+}
+
+// EachElement calls f with each element of the array in data, in order. The
+// values alias data and are well-formed JSON. The first error ends the walk.
+func EachElement(data []byte, f func(value []byte) error) error {
+	s := scanner{data: data}
+	s.space()
+	if !s.take('[') {
+		return s.expected("an array")
+	}
+	s.space()
+	if !s.take(']') {
+		for {
+			value, err := s.next()
+			if err != nil {
+				return err
+			}
+			if err := f(value); err != nil {
+				return err
+			}
+			s.space()
+			if s.take(',') {
+				continue
+			}
+			if s.take(']') {
+				break
+			}
+			return s.expected("a comma or the end of the array")
+		}
+	}
+	return s.end()
+}
+
+// Valid says what is wrong with data as one JSON value, or nothing.
+func Valid(data []byte) error {
+	s := scanner{data: data}
+	if _, err := s.next(); err != nil {
+		return err
+	}
+	return s.end()
+}
+
+// SyntaxError says where in the text JSON was broken.
+type SyntaxError struct {
+	Offset int
+	Want   string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("not valid JSON: %s expected at byte %d", e.Want, e.Offset)
+}
