@@ -34,8 +34,7 @@ func DecodeStrict(data []byte, v any) error {
 		return err
 	}
 	err := json.Unmarshal(data, v)
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		field := mismatch.Field
 		if field == "" {
 			field = "body"
@@ -59,7 +58,7 @@ func checkFields(path string, data []byte, t reflect.Type) error {
 	if reflect.PointerTo(t).Implements(unmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) || rawjson.IsNull(data) {
 		return nil
 	}
-	switch t.Kind() {
+	switch t.Kind() { //nolint:exhaustive // the other kinds have no fields
 	case reflect.Struct:
 		if data[0] != '{' {
 			return Invalid(orBody(path), "%s given, an object expected", rawjson.Kind(data))
@@ -124,7 +123,7 @@ func orBody(path string) string {
 }
 
 func wireType(t reflect.Type) string {
-	switch t.Kind() {
+	switch t.Kind() { //nolint:exhaustive // the rest are integers
 	case reflect.String:
 		return "a string"
 	case reflect.Bool:

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Member is one key of an Object with its value as it was written.
@@ -33,9 +34,9 @@ func ParseObject(data []byte) (Object, error) {
 // Get returns the value of key, or nil. Of a key that stands twice the last
 // counts, as it does for the decoders of the engines.
 func (o Object) Get(key string) json.RawMessage {
-	for i := len(o) - 1; i >= 0; i-- {
-		if o[i].Key == key {
-			return o[i].Value
+	for _, m := range slices.Backward(o) {
+		if m.Key == key {
+			return m.Value
 		}
 	}
 	return nil
