@@ -23,6 +23,9 @@ type Request struct {
 	ParallelToolCalls json.RawMessage
 	ResponseFormat    json.RawMessage
 	Sampling          Sampling
+	// TopLogprobs is how many alternatives of each sampled token the harness
+	// wants to see beside its logprob; nil means it asked for no logprobs.
+	TopLogprobs *int
 	// Stream is how the harness wants its answer.
 	Stream bool
 	// Extra holds the fields that are not known here, for engines that know them.
