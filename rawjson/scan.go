@@ -87,6 +87,10 @@ func (s *scanner) nested(closing byte, keyed bool) error {
 	}
 	for {
 		s.space()
+		if !keyed && s.pos < len(s.data) && s.data[s.pos]-'0' <= 9 {
+			s.integers()
+			s.space()
+		}
 		if keyed {
 			if err := s.str(); err != nil {
 				return err
@@ -108,6 +112,26 @@ func (s *scanner) nested(closing byte, keyed bool) error {
 			return nil
 		}
 		return s.expected("a comma or a closing bracket")
+	}
+}
+
+// integers steps over all but the last of a run of integers with nothing but
+// commas, and at most a space, between them, as a list of token ids is: the path of megabytes.
+func (s *scanner) integers() {
+	data, i := s.data, s.pos
+	for {
+		from := i
+		for i < len(data) && data[i]-'0' <= 9 {
+			i++
+		}
+		if i == from || i == len(data) || data[i] != ',' || data[from] == '0' && i > from+1 {
+			return
+		}
+		i++
+		s.pos = i
+		if i < len(data) && data[i] == ' ' {
+			i++
+		}
 	}
 }
 
@@ -184,10 +208,29 @@ func (s *scanner) digits() bool {
 }
 
 func (s *scanner) number() error {
-	s.take('-')
-	if !s.take('0') && !s.digits() {
+	data, i := s.data, s.pos
+	if i < len(data) && data[i] == '-' {
+		i++
+	}
+	from := i
+	for i < len(data) && data[i]-'0' <= 9 {
+		i++
+	}
+	if i > from+1 && data[from] == '0' {
+		i = from + 1 // a number has no leading zero: what follows is another thing
+	}
+	s.pos = i
+	if i == from {
 		return s.expected("a value")
 	}
+	if i == len(data) || data[i] != '.' && data[i]|0x20 != 'e' {
+		return nil
+	}
+	return s.fraction()
+}
+
+// fraction walks what follows the integer part of a number.
+func (s *scanner) fraction() error {
 	if s.take('.') && !s.digits() {
 		return s.expected("a digit")
 	}

@@ -72,15 +72,15 @@ func Ints(dst []int32, data []byte) ([]int32, error) {
 	for {
 		s.space()
 		negative := s.take('-')
-		from, n := s.pos, int64(0)
-		for s.pos < len(data) && data[s.pos]-'0' <= 9 {
-			n = n*10 + int64(data[s.pos]-'0')
-			s.pos++
+		i, n := s.pos, int64(0)
+		for i < len(data) && data[i]-'0' <= 9 {
+			n = n*10 + int64(data[i]-'0')
+			i++
 		}
-		if s.pos == from || s.pos-from > 10 || n > math.MaxInt32 {
-			s.pos = from
+		if i == s.pos || i-s.pos > 10 || n > math.MaxInt32 {
 			return dst, s.expected("a 32-bit integer")
 		}
+		s.pos = i
 		if negative {
 			n = -n
 		}
