@@ -14,6 +14,7 @@ type Preset func(Job) (Plan, error)
 // Job is what a session wants of a harness.
 type Job struct {
 	Session     polar.SessionID
+	Task        polar.TaskID
 	Instruction string
 	Agent       polar.Agent
 	Paths       sandbox.Paths

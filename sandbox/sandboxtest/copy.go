@@ -155,4 +155,3 @@ func missingDownload(b *bench) {
 		b.Errorf("error %v, want fs.ErrNotExist", err)
 	}
 }
-
