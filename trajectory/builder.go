@@ -5,5 +5,7 @@ package trajectory
 
 import "polar"
 
-// Builder makes a trajectory of the calls of one session attempt.
+// Builder makes a trajectory of the calls of one session attempt. It changes
+// none of them. The order of calls is that of their start, then of their id,
+// whatever the order of the slice.
 type Builder func(calls []polar.Call) (polar.Trajectory, error)
