@@ -64,6 +64,8 @@ type SessionSummary struct {
 	StartedAt time.Time      `json:"started_at,omitzero"`
 	EndedAt   time.Time      `json:"ended_at,omitzero"`
 	Outcome   *polar.Summary `json:"outcome,omitempty"`
+	// FailedAttempts are those after which the session was run again.
+	FailedAttempts []FailedAttempt `json:"failed_attempts,omitempty"`
 }
 
 // Event is one change, as GET /events streams it.
