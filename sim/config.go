@@ -1,0 +1,182 @@
+package sim
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	yamlparser "github.com/goccy/go-yaml/parser"
+)
+
+// Config says how a simulated inference server behaves. Defaults is where to
+// start from. In YAML the keys are as tagged, the rules under "rules" and the
+// faults under "faults".
+type Config struct {
+	// Seed decides everything that is random.
+	Seed uint64 `yaml:"seed"`
+	// Model is the name served, and the only one answered to; without one any
+	// name is.
+	Model string `yaml:"model"`
+	// SuccessRate is how often the built-in policy solves a demo task.
+	SuccessRate float64 `yaml:"success_rate"`
+	// Noncanonical is the share of words that are sampled with other tokens than
+	// the tokenizer would give them.
+	Noncanonical float64 `yaml:"noncanonical"`
+	// StripReasoning leaves reasoning from before the last user message out of
+	// prompts.
+	StripReasoning bool `yaml:"strip_reasoning"`
+	// ParseSpecial lets special tokens written in messages be special tokens.
+	ParseSpecial bool `yaml:"parse_special"`
+	// MissingLogprobs is the share of tokens whose logprob is not known.
+	MissingLogprobs float64 `yaml:"missing_logprobs"`
+	// TTFT is the time to the first token, TokensPerSecond the speed after it; 0
+	// is as fast as it can.
+	TTFT            time.Duration `yaml:"ttft"`
+	TokensPerSecond float64       `yaml:"tokens_per_second"`
+	// ChunkTokens is how many tokens a chunk of a stream has.
+	ChunkTokens int `yaml:"chunk_tokens"`
+	// ContextLimit is how many tokens a prompt and its answer may have together.
+	ContextLimit int `yaml:"context_limit"`
+	// MaxBodyBytes bounds a request.
+	MaxBodyBytes int64 `yaml:"max_body_bytes"`
+	// KeepCalls is how many calls /sim/calls remembers.
+	KeepCalls int     `yaml:"keep_calls"`
+	Faults    []Fault `yaml:"faults"`
+	// Rules are tried before those of the built-in policy.
+	Rules []Rule `yaml:"rules"`
+}
+
+// Defaults is the configuration of a server that was told nothing.
+func Defaults() Config {
+	return Config{
+		SuccessRate:  0.7,
+		ChunkTokens:  1,
+		ContextLimit: 131072,
+		MaxBodyBytes: 64 << 20,
+		KeepCalls:    256,
+	}
+}
+
+// DefaultModel is the name of the model where the configuration gives none.
+const DefaultModel = "polar-sim"
+
+//go:embed policy.yaml
+var builtinPolicy []byte
+
+// LoadFile reads a YAML file of settings, rules and faults over the defaults.
+// A key that is not known is an error.
+func LoadFile(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read policy: %w", err)
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("read policy %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse is LoadFile of a file's content. It checks all that New does.
+func Parse(data []byte) (Config, error) {
+	c, err := decodeFile(data)
+	if err != nil {
+		return Config{}, err
+	}
+	_, err = compile(c)
+	return c, err
+}
+
+func decodeFile(data []byte) (Config, error) {
+	var content any
+	if err := yaml.Unmarshal(data, &content); err == nil && content == nil {
+		return Defaults(), nil // which decoding nothing would clear
+	}
+	c := Defaults()
+	err := yaml.UnmarshalWithOptions(data, &c, yaml.Strict())
+	if err == nil {
+		return c, nil
+	}
+	text := strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " ")
+	var at yaml.Error
+	if errors.As(err, &at) && at.GetToken() != nil {
+		text = element(data, at.GetToken().Position.Line) + text
+	}
+	return Config{}, errors.New(text)
+}
+
+// element names the element of a list at the top of a YAML file that a line
+// belongs to, such as "rules[2]: ", or is "".
+func element(data []byte, line int) string {
+	file, err := yamlparser.ParseBytes(data, 0)
+	if err != nil || len(file.Docs) == 0 {
+		return ""
+	}
+	top, ok := file.Docs[0].Body.(*ast.MappingNode)
+	if !ok {
+		return ""
+	}
+	name := ""
+	for _, entry := range top.Values {
+		list, ok := entry.Value.(*ast.SequenceNode)
+		if !ok || entry.Key.GetToken().Position.Line > line {
+			continue
+		}
+		for i, node := range list.Values {
+			if node.GetToken().Position.Line <= line {
+				name = fmt.Sprintf("%s[%d]: ", entry.Key.GetToken().Value, i)
+			}
+		}
+	}
+	return name
+}
+
+// compile checks the configuration and makes its policy ready, with the
+// built-in rules after its own.
+func compile(c Config) (policy, error) {
+	for _, s := range []struct {
+		field string
+		value float64
+	}{{"success_rate", c.SuccessRate}, {"noncanonical", c.Noncanonical}, {"missing_logprobs", c.MissingLogprobs}} {
+		if !(s.value >= 0 && s.value <= 1) {
+			return policy{}, fmt.Errorf("%s: is %v, must be from 0 to 1", s.field, s.value)
+		}
+	}
+	switch {
+	case c.TTFT < 0:
+		return policy{}, fmt.Errorf("ttft: must not be below 0")
+	case !(c.TokensPerSecond >= 0):
+		return policy{}, fmt.Errorf("tokens_per_second: must not be below 0")
+	case c.ChunkTokens < 1:
+		return policy{}, fmt.Errorf("chunk_tokens: must be above 0")
+	case c.ContextLimit < 1:
+		return policy{}, fmt.Errorf("context_limit: must be above 0")
+	case c.MaxBodyBytes < 1:
+		return policy{}, fmt.Errorf("max_body_bytes: must be above 0")
+	case c.KeepCalls < 0:
+		return policy{}, fmt.Errorf("keep_calls: must not be below 0")
+	}
+	for i, f := range c.Faults {
+		if err := f.validate(); err != nil {
+			return policy{}, fmt.Errorf("faults[%d].%w", i, err)
+		}
+	}
+	own, err := compilePolicy(c.Rules, c.SuccessRate)
+	if err != nil {
+		return policy{}, err
+	}
+	builtin, err := decodeFile(builtinPolicy)
+	if err != nil {
+		return policy{}, fmt.Errorf("built-in policy: %w", err)
+	}
+	last, err := compilePolicy(builtin.Rules, c.SuccessRate)
+	if err != nil {
+		return policy{}, fmt.Errorf("built-in policy: %w", err)
+	}
+	return policy{rules: append(own.rules, last.rules...)}, nil
+}

@@ -1,0 +1,348 @@
+// Package sim is a simulated inference server. It speaks vLLM's Chat wire with
+// token ids and logprobs, samples from a policy of rules instead of a model,
+// and goes wrong on purpose where it is told to. Equal seeds and equal requests
+// give equal answers.
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"polar/rawjson"
+	"polar/sse"
+)
+
+// Server is a simulated inference server. It is ready when made, holds nothing
+// that needs closing and may be used by many goroutines.
+type Server struct {
+	config    Config
+	mux       *http.ServeMux
+	generator *generator
+	faults    *faults
+	calls     *calls
+	started   int64
+}
+
+// New makes a server, or says what is wrong with its configuration.
+func New(c Config) (*Server, error) {
+	policy, err := compile(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config: c,
+		mux:    http.NewServeMux(),
+		generator: &generator{
+			template:        template{stripReasoning: c.StripReasoning, parseSpecial: c.ParseSpecial},
+			policy:          policy,
+			seed:            mix(c.Seed, 0),
+			noncanonical:    c.Noncanonical,
+			missingLogprobs: c.MissingLogprobs,
+			seen:            map[uint64]uint64{},
+		},
+		faults:  &faults{seed: c.Seed, list: c.Faults, times: make([]int, len(c.Faults))},
+		calls:   newCalls(c.KeepCalls),
+		started: time.Now().Unix(),
+	}
+	s.mux.HandleFunc("POST /v1/chat/completions", s.chat)
+	s.mux.HandleFunc("POST /tokenize", s.tokenize)
+	s.mux.HandleFunc("POST /detokenize", s.detokenize)
+	s.mux.HandleFunc("GET /v1/models", s.models)
+	s.mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	s.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, []byte(`{"version":"`+wireVersion+`"}`))
+	})
+	s.mux.HandleFunc("GET /sim/calls", func(w http.ResponseWriter, _ *http.Request) {
+		body, err := json.Marshal(map[string]any{"calls": s.Calls()})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		writeJSON(w, http.StatusOK, body)
+	})
+	return s, nil
+}
+
+// wireVersion is the vLLM release whose wire is spoken.
+const wireVersion = "0.28.0+polar.sim"
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Calls are the last model calls that have ended, oldest first.
+func (s *Server) Calls() []Recorded { return s.calls.list() }
+
+func (s *Server) model() string {
+	if s.config.Model == "" {
+		return DefaultModel
+	}
+	return s.config.Model
+}
+
+// chat is the life of one model call.
+func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	body, err := s.body(w, r)
+	n, fault := s.faults.next()
+	rec := Recorded{Number: n, ID: "chatcmpl-sim-" + strconv.Itoa(n), Ended: EndRefused}
+	defer func() { s.calls.add(rec) }() // before breakConnection leaves the handler too
+	switch {
+	case err != nil:
+	case fault.is(FaultDrop):
+		rec.Ended = EndDropped
+		breakConnection()
+	case fault.is(FaultStatus):
+		if fault.RetryAfter != "" {
+			w.Header().Set("Retry-After", fault.RetryAfter)
+		}
+		err = &apiError{status: fault.Status, kind: "InternalServerError", message: "simulated fault"}
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	req, err := decodeChat(body)
+	if err == nil && len(req.messages) == 0 {
+		err = badRequest("messages", "messages: missing")
+	}
+	if err == nil && s.config.Model != "" && req.model != s.config.Model {
+		err = &apiError{
+			status: http.StatusNotFound, kind: "NotFoundError", param: "model",
+			message: fmt.Sprintf("The model `%s` does not exist.", req.model),
+		}
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	prompt := s.generator.template.render(req.conversation)
+	if err := req.fit(len(prompt), s.config.ContextLimit); err != nil {
+		refuse(w, err)
+		return
+	}
+	gen := s.generator.generate(req.conversation, prompt, req.options)
+	rec.Stream, rec.PromptIDs, rec.TokenIDs, rec.Logprobs = req.stream, prompt, gen.tokens, gen.logprobs
+	name := req.model
+	if name == "" {
+		name = s.model()
+	}
+	a := answering{
+		prompt: prompt, gen: &gen, fault: fault, record: &rec,
+		reply: newReplyWriter(req, &gen, rec.ID, name, time.Now().Unix()),
+		pace:  newPace(s.config, fault),
+		chunk: s.config.ChunkTokens,
+	}
+	rec.Ended = EndAborted
+	defer func() { rec.Text = string(a.text) }()
+	if req.stream {
+		a.stream(r.Context(), w)
+	} else {
+		a.whole(r.Context(), w)
+	}
+}
+
+// refuse writes an error; one that is not in the wire's shape is a bad request.
+func refuse(w http.ResponseWriter, err error) {
+	var e *apiError
+	if !errors.As(err, &e) {
+		e = badRequest("", "%v", err)
+	}
+	e.write(w)
+}
+
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	limit := s.config.MaxBodyBytes
+	src := http.MaxBytesReader(w, r.Body, limit)
+	buf := make([]byte, 0, min(max(r.ContentLength+1, 512), limit))
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := src.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		var large *http.MaxBytesError
+		switch {
+		case err == io.EOF:
+			return buf, nil
+		case errors.As(err, &large):
+			return nil, &apiError{status: http.StatusRequestEntityTooLarge, kind: "BadRequestError", message: fmt.Sprintf("the body is larger than %d bytes", limit)}
+		case err != nil:
+			return nil, badRequest("", "read body: %v", err)
+		}
+	}
+}
+
+// answering is one answer on its way to the client.
+type answering struct {
+	prompt []int32
+	gen    *generation
+	fault  *Fault
+	record *Recorded
+	reply  *replyWriter
+	pace   pace
+	chunk  int
+	text   []byte // sent so far
+}
+
+// stream sends the answer piece by piece. It returns early if the client
+// leaves.
+func (a *answering) stream(ctx context.Context, w http.ResponseWriter) {
+	out := &stream{sse: sse.NewWriter(w)}
+	if a.pace.wait(ctx, out, 0) != nil {
+		return
+	}
+	out.add(a.reply.first(out.take(), a.prompt))
+	breaks := a.breaksAfter()
+	for r := (reader{gen: a.gen}); !r.done(); {
+		n := a.chunk
+		if breaks >= 0 {
+			n = min(n, breaks-r.next)
+		}
+		if n == 0 {
+			if a.interrupt(ctx, out) != nil {
+				return
+			}
+			breaks = -1
+			continue
+		}
+		if a.pace.wait(ctx, out, r.next+n) != nil {
+			return
+		}
+		ids, logprobs, d := r.read(n)
+		out.add(a.reply.chunk(out.take(), ids, logprobs, d, r.done()))
+		a.text = append(a.text, d.text...)
+		a.record.Sent = r.next
+		if out.full() && (out.flush() != nil || ctx.Err() != nil) {
+			return
+		}
+	}
+	if a.reply.req.includeUsage {
+		out.add(a.reply.usageChunk(out.take(), len(a.prompt), len(a.gen.tokens)))
+	}
+	out.add(append(out.take(), "[DONE]"...))
+	if out.flush() == nil && ctx.Err() == nil {
+		a.record.Ended = EndFinished
+	}
+}
+
+// whole sends the answer in one piece once it is complete.
+func (a *answering) whole(ctx context.Context, w http.ResponseWriter) {
+	if a.fault.is(FaultStall) && a.interrupt(ctx, nil) != nil {
+		return
+	}
+	if a.pace.wait(ctx, nil, len(a.gen.tokens)) != nil {
+		return
+	}
+	r := reader{gen: a.gen}
+	_, _, d := r.read(len(a.gen.tokens))
+	body := a.reply.whole(make([]byte, 0, 8*len(a.prompt)+128*len(a.gen.tokens)), a.prompt, d)
+	a.text = append(a.text, d.text...)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if a.fault.is(FaultCut) {
+		a.record.Ended = EndCut
+		writeJSON(w, http.StatusOK, body[:len(body)/2])
+		_ = http.NewResponseController(w).Flush() // it is about to break anyway
+		breakConnection()
+	}
+	a.record.Sent = len(a.gen.tokens)
+	writeJSON(w, http.StatusOK, body)
+	if ctx.Err() == nil {
+		a.record.Ended = EndFinished
+	}
+}
+
+// breaksAfter is how many tokens a fault lets through, or -1. It always holds
+// back the last one, so that a short answer does not escape it.
+func (a *answering) breaksAfter() int {
+	if a.fault.is(FaultCut) || a.fault.is(FaultStall) {
+		return min(a.fault.AfterTokens, len(a.gen.tokens)-1)
+	}
+	return -1
+}
+
+// interrupt breaks the connection or waits, as the fault says.
+func (a *answering) interrupt(ctx context.Context, out *stream) error {
+	if out != nil && out.flush() != nil {
+		return context.Canceled
+	}
+	if a.fault.is(FaultCut) {
+		a.record.Ended = EndCut
+		breakConnection()
+	}
+	if a.fault.Delay > 0 {
+		return sleep(ctx, a.fault.Delay)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	name := rawjson.Quote(s.model())
+	writeJSON(w, http.StatusOK, fmt.Appendf(nil,
+		`{"object":"list","data":[{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":null,"max_model_len":%d}]}`,
+		name, s.started, name, s.config.ContextLimit))
+}
+
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
+	body, err := s.body(w, r)
+	var req tokenizeRequest
+	if err == nil {
+		req, err = decodeTokenize(body)
+	}
+	var ids []int32
+	switch {
+	case err != nil:
+	case req.chat != nil:
+		ids = s.generator.template.render(req.chat.conversation)
+	case req.prompt != nil: // as tokenizers do by default, special tokens in a prompt are read
+		ids = EncodeSpecial(nil, *req.prompt)
+	default:
+		err = badRequest("prompt", "give prompt or messages")
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.config.ContextLimit)
+	b = rawjson.AppendInts(b, ids)
+	b = append(b, `,"token_strs":`...)
+	if !req.strings {
+		writeJSON(w, http.StatusOK, append(b, "null}"...))
+		return
+	}
+	b = append(b, '[')
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = rawjson.AppendString(b, string(appendToken(nil, id)))
+	}
+	writeJSON(w, http.StatusOK, append(b, "]}"...))
+}
+
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
+	body, err := s.body(w, r)
+	var req tokenizeRequest
+	if err == nil {
+		req, err = decodeTokenize(body)
+	}
+	if err == nil && req.tokens == nil {
+		err = badRequest("tokens", "tokens: missing")
+	}
+	for _, id := range req.tokens {
+		if err == nil && !IsToken(id) {
+			err = badRequest("tokens", "tokens: %d is not in the vocabulary", id)
+		}
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	b := rawjson.AppendString([]byte(`{"prompt":`), string(Decode(req.tokens)))
+	writeJSON(w, http.StatusOK, append(b, '}'))
+}

@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"strconv"
+
+	"polar/rawjson"
+)
+
+// replyWriter writes answers to one request as vLLM does. It appends to
+// buffers by hand: this is the load engine of the benchmarks too.
+type replyWriter struct {
+	req     *chatRequest
+	gen     *generation
+	head    []byte // what every chunk begins with, up to the choice's delta
+	scratch []byte
+	called  int // tool calls begun so far
+}
+
+func newReplyWriter(req *chatRequest, gen *generation, id, model string, created int64) *replyWriter {
+	w := &replyWriter{req: req, gen: gen}
+	b := append(w.head, `{"id":`...)
+	b = rawjson.AppendString(b, id)
+	b = append(b, `,"object":"chat.completion`...)
+	if req.stream {
+		b = append(b, ".chunk"...)
+	}
+	b = append(b, `","created":`...)
+	b = strconv.AppendInt(b, created, 10)
+	b = append(b, `,"model":`...)
+	b = rawjson.AppendString(b, model)
+	w.head = append(b, `,"choices":[`...)
+	return w
+}
+
+// first is the chunk with the role, and alone the one with the prompt's ids.
+func (w *replyWriter) first(dst []byte, prompt []int32) []byte {
+	dst = append(dst, w.head...)
+	dst = append(dst, `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`...)
+	if w.req.returnIDs {
+		dst = append(dst, `,"prompt_token_ids":`...)
+		dst = rawjson.AppendInts(dst, prompt)
+	}
+	return append(dst, '}')
+}
+
+// chunk is what came since the chunk before. It is sent even if the parsers
+// made nothing of it, since its ids and logprobs count.
+func (w *replyWriter) chunk(dst []byte, ids []int32, logprobs []float32, d delta, last bool) []byte {
+	dst = append(dst, w.head...)
+	dst = append(dst, `{"index":0,"delta":{`...)
+	comma := len(dst)
+	if d.reasoning != "" && !w.req.hideReasoning {
+		dst = append(dst, `,"reasoning":`...)
+		dst = rawjson.AppendString(dst, d.reasoning)
+	}
+	if d.text != "" {
+		dst = append(dst, `,"content":`...)
+		dst = rawjson.AppendString(dst, d.text)
+	}
+	if len(d.calls) > 0 {
+		dst = append(dst, `,"tool_calls":[`...)
+		for i, c := range d.calls {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = w.callDelta(dst, c)
+		}
+		dst = append(dst, ']')
+	}
+	if len(dst) > comma {
+		dst = append(dst[:comma], dst[comma+1:]...)
+	}
+	dst = append(dst, '}')
+	dst = w.choiceTail(dst, ids, logprobs, last)
+	return append(dst, "}]}"...)
+}
+
+func (w *replyWriter) callDelta(dst []byte, c callDelta) []byte {
+	dst = append(dst, `{"index":`...)
+	dst = strconv.AppendInt(dst, int64(c.index), 10)
+	if c.name != "" {
+		w.called = c.index + 1
+		dst = append(dst, `,"id":`...)
+		dst = w.callID(dst, c.index)
+		dst = append(dst, `,"type":"function","function":{"name":`...)
+		dst = rawjson.AppendString(dst, c.name)
+		dst = append(dst, ',')
+	} else {
+		dst = append(dst, `,"function":{`...)
+	}
+	dst = append(dst, `"arguments":`...)
+	dst = rawjson.AppendString(dst, c.arguments)
+	return append(dst, "}}"...)
+}
+
+func (w *replyWriter) callID(dst []byte, index int) []byte {
+	dst = append(dst, `"chatcmpl-tool-`...)
+	dst = strconv.AppendUint(dst, mix(w.gen.key, 1<<32+uint64(index)), 16)
+	return append(dst, '"')
+}
+
+// choiceTail writes what follows the delta or the message within a choice.
+func (w *replyWriter) choiceTail(dst []byte, ids []int32, logprobs []float32, last bool) []byte {
+	dst = append(dst, `,"logprobs":`...)
+	dst = w.logprobs(dst, ids, logprobs)
+	dst = append(dst, `,"finish_reason":`...)
+	if last {
+		dst = rawjson.AppendString(dst, w.finishReason())
+		dst = append(dst, `,"stop_reason":`...)
+		if w.gen.stopString == "" {
+			dst = append(dst, "null"...)
+		} else {
+			dst = rawjson.AppendString(dst, w.gen.stopString)
+		}
+	} else {
+		dst = append(dst, "null"...)
+	}
+	if w.req.returnIDs {
+		dst = append(dst, `,"token_ids":`...)
+		dst = rawjson.AppendInts(dst, ids)
+	}
+	return dst
+}
+
+func (w *replyWriter) finishReason() string {
+	switch {
+	case w.gen.finish == finishLength:
+		return "length"
+	case w.called > 0:
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+// usage is the chunk after the last, or the usage of a whole answer.
+func (w *replyWriter) usageChunk(dst []byte, prompt, sampled int) []byte {
+	dst = append(dst, w.head...)
+	dst = append(dst, "],"...)
+	return append(appendUsage(dst, prompt, sampled), '}')
+}
+
+func appendUsage(dst []byte, prompt, sampled int) []byte {
+	dst = append(dst, `"usage":{"prompt_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(prompt), 10)
+	dst = append(dst, `,"total_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(prompt+sampled), 10)
+	dst = append(dst, `,"completion_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(sampled), 10)
+	return append(dst, '}')
+}
+
+// whole is the answer to a request that did not ask for a stream. The calls of
+// d are complete.
+func (w *replyWriter) whole(dst []byte, prompt []int32, d delta) []byte {
+	w.called = len(d.calls)
+	dst = append(dst, w.head...)
+	dst = append(dst, `{"index":0,"message":{"role":"assistant","content":`...)
+	if d.text == "" && len(d.calls) > 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = rawjson.AppendString(dst, d.text)
+	}
+	if d.reasoning != "" && !w.req.hideReasoning {
+		dst = append(dst, `,"reasoning":`...)
+		dst = rawjson.AppendString(dst, d.reasoning)
+	}
+	dst = append(dst, `,"tool_calls":[`...)
+	for i, c := range d.calls {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"id":`...)
+		dst = w.callID(dst, c.index)
+		dst = append(dst, `,"type":"function","function":{"name":`...)
+		dst = rawjson.AppendString(dst, c.name)
+		dst = append(dst, `,"arguments":`...)
+		dst = rawjson.AppendString(dst, c.arguments)
+		dst = append(dst, "}}"...)
+	}
+	dst = append(dst, "]}"...)
+	dst = w.choiceTail(dst, w.gen.tokens, w.gen.logprobs, true)
+	dst = append(dst, "}],"...)
+	dst = appendUsage(dst, len(prompt), len(w.gen.tokens))
+	dst = append(dst, `,"prompt_logprobs":null`...)
+	if w.req.returnIDs {
+		dst = append(dst, `,"prompt_token_ids":`...)
+		dst = rawjson.AppendInts(dst, prompt)
+	}
+	return append(dst, '}')
+}
+
+// logprobs writes the logprobs object, or null. An explicit null for
+// top_logprobs leaves its content out, as in vLLM.
+func (w *replyWriter) logprobs(dst []byte, ids []int32, logprobs []float32) []byte {
+	if !w.req.logprobs {
+		return append(dst, "null"...)
+	}
+	if w.req.topNull {
+		return append(dst, `{"content":null}`...)
+	}
+	dst = append(dst, `{"content":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = w.entry(dst, id, logprobs[i])
+		dst = append(dst, `,"top_logprobs":[`...)
+		other, lp := id, logprobs[i]
+		for n := range w.req.topLogprobs {
+			if n > 0 {
+				dst = append(dst, ',')
+				// Neighbours in the vocabulary play the tokens that were not drawn.
+				other, lp = (id+int32(n))%vocabSize, lp-0.5
+			}
+			dst = append(w.entry(dst, other, lp), '}')
+		}
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, "]}"...)
+}
+
+// entry writes a token with its logprob and leaves the object open.
+func (w *replyWriter) entry(dst []byte, id int32, logprob float32) []byte {
+	w.scratch = appendToken(w.scratch[:0], id)
+	dst = append(dst, `{"token":`...)
+	if w.req.tokensAsIDs {
+		dst = append(dst, `"token_id:`...)
+		dst = strconv.AppendInt(dst, int64(id), 10)
+		dst = append(dst, '"')
+	} else {
+		dst = rawjson.AppendString(dst, string(w.scratch))
+	}
+	dst = append(dst, `,"logprob":`...)
+	dst = strconv.AppendFloat(dst, float64(logprob), 'g', -1, 64)
+	dst = append(dst, `,"bytes":[`...)
+	for i, c := range w.scratch {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(c), 10)
+	}
+	return append(dst, ']')
+}
