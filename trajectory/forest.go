@@ -18,7 +18,7 @@ type forest struct {
 }
 
 func newForest(turns []*turn, c PrefixConfig) *forest {
-	f := &forest{tree: newTree(), turns: turns, splice: c.Drift != driftSplit}
+	f := &forest{tree: newTree(len(turns)), turns: turns, splice: c.Drift != driftSplit}
 	f.ends = turnEnds{configured: c.EndOfTurn, turns: turns}
 	f.past = history{turns: turns}
 	return f

@@ -44,8 +44,13 @@ type node struct {
 	shared int
 }
 
-func newTree() *tree {
-	return &tree{root: &node{}, children: map[branch]*node{}, ends: map[*polar.Prompt]*node{}, age: 1}
+// newTree makes room for some number of turns.
+func newTree(turns int) *tree {
+	return &tree{
+		root: &node{}, age: 1,
+		children: make(map[branch]*node, 3*turns),
+		ends:     make(map[*polar.Prompt]*node, turns),
+	}
 }
 
 // prompt enters a prompt, and those it builds on, and returns where it ends.
