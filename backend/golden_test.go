@@ -1,0 +1,119 @@
+package backend_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"polar/backend"
+	"polar/llm"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// goldenEvent is an llm.Event, or the error after the last, as the golden
+// files have it.
+type goldenEvent struct {
+	PromptIDs llm.IDs             `json:"prompt_ids,omitempty"`
+	IDs       llm.IDs             `json:"ids,omitempty"`
+	Logprobs  llm.Logprobs        `json:"logprobs,omitempty"`
+	Text      string              `json:"text,omitempty"`
+	Reasoning string              `json:"reasoning,omitempty"`
+	ToolCalls []llm.ToolCallDelta `json:"tool_calls,omitempty"`
+	Finish    string              `json:"finish,omitempty"`
+	Usage     *llm.Usage          `json:"usage,omitempty"`
+	Model     string              `json:"model,omitempty"`
+	Error     string              `json:"error,omitempty"`
+	Kind      llm.ErrorKind       `json:"kind,omitempty"`
+}
+
+func TestStreamsOfTheEngine(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no golden files", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			upstream := section(t, a, "upstream.sse")
+			engine, url := open(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(upstream.Data) }, backend.VLLMConfig{})
+			var b strings.Builder
+			enc := json.NewEncoder(&b)
+			enc.SetEscapeHTML(false)
+			for e, err := range engine.Generate(t.Context(), llm.Request{Model: "served"}) {
+				if err := enc.Encode(golden(e, err, url)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := section(t, a, "events.jsonl")
+			if *update {
+				want.Data = []byte(b.String())
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(want.Data), b.String()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func section(t *testing.T, a *txtar.Archive, name string) *txtar.File {
+	t.Helper()
+	for i := range a.Files {
+		if a.Files[i].Name == name {
+			return &a.Files[i]
+		}
+	}
+	t.Fatalf("no section %s", name)
+	return nil
+}
+
+func golden(e llm.Event, err error, url string) goldenEvent {
+	g := goldenEvent{
+		PromptIDs: e.PromptIDs, Text: e.Text, Reasoning: e.Reasoning, ToolCalls: e.ToolCalls,
+		Finish: e.Finish, Usage: e.Usage,
+	}
+	for _, token := range e.Tokens {
+		g.IDs = append(g.IDs, token.ID)
+		g.Logprobs = append(g.Logprobs, token.Logprob)
+	}
+	if e.Engine != nil {
+		g.Model = e.Engine.Model
+	}
+	if err != nil {
+		g.Error = strings.ReplaceAll(err.Error(), url, "URL")
+		var failed *llm.Error
+		if errors.As(err, &failed) {
+			g.Kind = failed.Kind
+		}
+	}
+	return g
+}
+
+// open serves a fake engine and connects to it.
+func open(t testing.TB, serve http.HandlerFunc, c backend.VLLMConfig) (backend.Engine, string) {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	c.URL = server.URL
+	engine, err := backend.NewVLLM(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	return engine, server.URL
+}
