@@ -129,7 +129,16 @@ func (e command) Evaluate(ctx context.Context, c Case) (Verdict, error) {
 		}
 		return v, nil
 	}
-	return e.fromFile(ctx, c.Sandbox, file, v)
+	reward, components, err := readReward(ctx, c.Sandbox, file)
+	if ctx.Err() != nil {
+		return Verdict{}, context.Cause(ctx)
+	}
+	if err != nil {
+		v.Detail["reason"] = err.Error()
+	} else {
+		v.Reward, v.Components = &reward, components
+	}
+	return v, nil
 }
 
 // clearFile removes whatever stands where the reward is to be written.
@@ -145,27 +154,21 @@ func clearFile(ctx context.Context, sb sandbox.Sandbox, file string) error {
 	return nil
 }
 
-// fromFile takes the reward from the file. One that is missing or says nothing
-// of use is the fail reward, with the reason.
-func (e command) fromFile(ctx context.Context, sb sandbox.Sandbox, file string, v Verdict) (Verdict, error) {
+// readReward takes the reward from the file. An error says why there is none,
+// for people.
+func readReward(ctx context.Context, sb sandbox.Sandbox, file string) (float64, map[string]float64, error) {
 	content, err := sandbox.ReadFile(ctx, sb, file, maxRewardFile)
-	switch {
-	case ctx.Err() != nil:
-		return Verdict{}, context.Cause(ctx)
-	case errors.Is(err, fs.ErrNotExist):
-		v.Detail["reason"] = "the reward file was not written"
-		return v, nil
-	case err != nil:
-		v.Detail["reason"] = err.Error()
-		return v, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil, errors.New("the reward file was not written")
+	}
+	if err != nil {
+		return 0, nil, err
 	}
 	reward, components, err := parseReward(content)
 	if err != nil {
-		v.Detail["reason"] = "reward file: " + err.Error()
-		return v, nil
+		return 0, nil, fmt.Errorf("reward file: %w", err)
 	}
-	v.Reward, v.Components = &reward, components
-	return v, nil
+	return reward, components, nil
 }
 
 func parseReward(content []byte) (float64, map[string]float64, error) {
