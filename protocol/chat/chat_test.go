@@ -1,0 +1,194 @@
+package chat_test
+
+import (
+	"errors"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"polar/llm"
+	"polar/protocol/chat"
+	"polar/rawjson"
+)
+
+func TestBadRequestsNameTheField(t *testing.T) {
+	t.Parallel()
+	const hi = `"messages":[{"role":"user","content":"hi"}]`
+	tests := map[string]struct{ body, param, message string }{
+		"not JSON":               {`{"model":`, "", "not valid JSON: a value expected at byte 9"},
+		"nothing":                {``, "", "not valid JSON: an object expected at byte 0"},
+		"not an object":          {`[]`, "", "not valid JSON: an object expected at byte 0"},
+		"two values":             {`{` + hi + `} {}`, "", "not valid JSON: the end expected at byte 46"},
+		"no messages":            {`{"model":"m"}`, "messages", "at least one message expected"},
+		"null for messages":      {`{"messages":null}`, "messages", "at least one message expected"},
+		"an empty list":          {`{"messages":[]}`, "messages", "at least one message expected"},
+		"messages of text":       {`{"messages":"hi"}`, "messages", "not valid JSON: an array expected at byte 0"},
+		"a message of text":      {`{"messages":["hi"]}`, "messages[0]", "an object expected, got a string"},
+		"content of a number":    {`{"messages":[{"role":"user","content":"a"},{"role":"user","content":1}]}`, "messages[1].content", "a string or a list of parts expected, got a number"},
+		"a message without role": {`{"messages":[{"content":"a"}]}`, "messages[0].role", "missing"},
+		"more than one sample":   {`{` + hi + `,"n":2}`, "n", "is 2, must be 1: each call is one sample"},
+		"no number of samples":   {`{` + hi + `,"n":"1"}`, "n", "an integer expected, got a string"},
+		"a stream of text":       {`{` + hi + `,"stream":"yes"}`, "stream", "true or false expected, got a string"},
+		"stream options":         {`{` + hi + `,"stream_options":{"include_usage":1}}`, "stream_options.include_usage", "true or false expected, got a number"},
+		"a warm word":            {`{` + hi + `,"temperature":"hot"}`, "temperature", "a number expected, got a string"},
+		"no tokens":              {`{` + hi + `,"max_tokens":0}`, "max_tokens", "is 0, must be at least 1"},
+		"fewer than no tokens":   {`{` + hi + `,"max_completion_tokens":-1}`, "max_completion_tokens", "is -1, must be at least 1"},
+		"half a token":           {`{` + hi + `,"max_tokens":0.5}`, "max_tokens", "an integer expected, got a number"},
+		"half a seed":            {`{` + hi + `,"seed":0.5}`, "seed", "an integer expected, got a number"},
+		"a stop that is none":    {`{` + hi + `,"stop":["a",1]}`, "stop[1]", "a string expected, got a number"},
+		"tools of text":          {`{` + hi + `,"tools":"all"}`, "tools", "not valid JSON: an array expected at byte 0"},
+		"too many alternatives":  {`{` + hi + `,"logprobs":true,"top_logprobs":21}`, "top_logprobs", "is 21, must be from 0 to 20"},
+		"a model of a number":    {`{` + hi + `,"model":1}`, "model", "a string expected, got a number"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := chat.Protocol{}.Decode(nil, []byte(tc.body))
+			var got *llm.Error
+			if !errors.As(err, &got) {
+				t.Fatalf("got %v", err)
+			}
+			want := llm.Error{Kind: llm.BadRequest, Status: 400, Param: tc.param, Message: tc.message}
+			if diff := cmp.Diff(want, *got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFail(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err        *llm.Error
+		status     int
+		body       string
+		retryAfter string
+	}{
+		"a bad field": {
+			&llm.Error{Kind: llm.BadRequest, Status: 400, Param: "n", Message: "is 2"}, 400,
+			`{"error":{"message":"n: is 2","type":"invalid_request_error","param":"n","code":null}}`, "",
+		},
+		"an unknown key": {
+			llm.Errorf(llm.UnknownKey, "no"), 401,
+			`{"error":{"message":"no","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, "",
+		},
+		"an ended session": {
+			llm.Errorf(llm.SessionEnded, "no"), 403,
+			`{"error":{"message":"no","type":"invalid_request_error","param":null,"code":"session_ended"}}`, "",
+		},
+		"a prompt too long": {
+			llm.Errorf(llm.ContextOverflow, "long"), 400,
+			`{"error":{"message":"long","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}`, "",
+		},
+		"a body too large": {
+			llm.Errorf(llm.TooLarge, "large"), 413,
+			`{"error":{"message":"large","type":"invalid_request_error","param":null,"code":"request_too_large"}}`, "",
+		},
+		"a budget that is spent has no retry hint": {
+			&llm.Error{Kind: llm.OverBudget, Status: 429, Message: "spent", RetryAfter: "1"}, 429,
+			`{"error":{"message":"spent","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, "",
+		},
+		"a rate limit passes its hint on": {
+			&llm.Error{Kind: llm.RateLimited, Status: 429, Message: "busy", RetryAfter: "7"}, 429,
+			`{"error":{"message":"busy","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`, "7",
+		},
+		"a broken engine": {
+			llm.Errorf(llm.EngineFailed, "broken"), 503,
+			`{"error":{"message":"broken","type":"server_error","param":null,"code":"engine_failed"}}`, "",
+		},
+		"a slow engine": {
+			llm.Errorf(llm.EngineTimeout, "slow"), 504,
+			`{"error":{"message":"slow","type":"server_error","param":null,"code":"engine_timeout"}}`, "",
+		},
+		"a full disk": {
+			llm.Errorf(llm.StorageFailed, "full"), 503,
+			`{"error":{"message":"full","type":"server_error","param":null,"code":"storage_failed"}}`, "",
+		},
+		"a fault of ours": {
+			&llm.Error{Message: "oops"}, 500,
+			`{"error":{"message":"oops","type":"server_error","param":null,"code":null}}`, "",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rec := httptest.NewRecorder()
+			chat.Protocol{}.Fail(rec, tc.err)
+			if rec.Code != tc.status || rec.Header().Get("Retry-After") != tc.retryAfter || rec.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("status %d, headers %v", rec.Code, rec.Header())
+			}
+			if diff := cmp.Diff(tc.body, rec.Body.String()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnErrorThatIsNotForTheHarnessIsNotShown(t *testing.T) {
+	t.Parallel()
+	secret := errors.New("/var/lib/secret: no such file")
+	for _, stream := range []bool{false, true} {
+		rec := httptest.NewRecorder()
+		err := chat.Protocol{}.Reply(rec, llm.Request{Stream: stream}, func(yield func(llm.Event, error) bool) { yield(llm.Event{}, secret) })
+		if !errors.Is(err, secret) {
+			t.Errorf("stream %v: Reply says %v", stream, err)
+		}
+		if body := rec.Body.String(); !strings.Contains(body, "internal error") || strings.Contains(body, "secret") {
+			t.Errorf("stream %v: %s", stream, body)
+		}
+	}
+}
+
+func TestModels(t *testing.T) {
+	t.Parallel()
+	rec := httptest.NewRecorder()
+	chat.Protocol{}.Models(rec, []string{"a", `b"`})
+	want := `{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"polar"},{"id":"b\"","object":"model","created":0,"owned_by":"polar"}]}`
+	if diff := cmp.Diff(want, rec.Body.String()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// FuzzDecode checks that whatever is accepted can be written out again, and
+// that no error lacks what a harness needs of it.
+func FuzzDecode(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, file := range files {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(a.Files[0].Data)
+	}
+	f.Add([]byte(`{"messages":[{"role":"user","content":[]}],"stop":[],"stream_options":{}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req, err := chat.Protocol{}.Decode(nil, body)
+		if err != nil {
+			var e *llm.Error
+			if !errors.As(err, &e) || e.Status != 400 || e.Message == "" {
+				t.Errorf("error %#v", err)
+			}
+			return
+		}
+		for _, m := range req.Messages {
+			if err := rawjson.Valid(m.AppendJSON(nil, "reasoning")); err != nil {
+				t.Errorf("message: %v", err)
+			}
+		}
+		for _, tool := range req.Tools {
+			if err := rawjson.Valid(tool); err != nil {
+				t.Errorf("tool: %v", err)
+			}
+		}
+		if err := rawjson.Valid(req.Extra.Append(nil)); err != nil {
+			t.Errorf("extra: %v", err)
+		}
+		if len(req.Tools) == 0 && req.ToolChoice != nil {
+			t.Error("a choice among no tools")
+		}
+	})
+}
