@@ -36,8 +36,8 @@ type Config struct {
 	MaxOutputBytes int
 	// CommandTimeout bounds one command; 0 means 2 minutes.
 	CommandTimeout time.Duration
-	// Whole asks for answers in one piece; the default is to stream them.
-	Whole bool
+	// Stream asks for answers piece by piece instead of whole.
+	Stream bool
 	// Retries is how often a call that failed is made again, 0 means 5 and below
 	// 0 never. Backoff is the first wait, doubled each time; 0 means 500 ms.
 	Retries int
@@ -89,7 +89,7 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	}
 	a.client = client{
 		http: a.HTTP, url: strings.TrimSuffix(a.BaseURL, "/") + "/chat/completions", key: a.APIKey,
-		stream: !a.Whole, retries: a.Retries, backoff: a.Backoff,
+		stream: a.Stream, retries: a.Retries, backoff: a.Backoff,
 	}
 	a.shell = shell{dir: a.Workdir, env: append([]string{}, a.Env...), maxOutput: a.MaxOutputBytes, timeout: a.CommandTimeout}
 	defer a.shell.close()
@@ -206,7 +206,7 @@ func (a *agent) request() []byte {
 		b = append(b, m...)
 	}
 	b = append(b, `],"tools":[`+toolSchema+`]`...)
-	if !a.Whole {
+	if a.Stream {
 		b = append(b, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	return append(b, '}')

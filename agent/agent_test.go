@@ -81,7 +81,7 @@ func results(t *testing.T, yaml string, more func(*agent.Config)) []string {
 	t.Helper()
 	_, url := startSim(t, policy(t, yaml))
 	var log bytes.Buffer
-	c := agent.Config{BaseURL: url, Instruction: "go", Workdir: t.TempDir(), Env: environ(), Log: &log}
+	c := agent.Config{BaseURL: url, Instruction: "go", Workdir: t.TempDir(), Env: environ(), Log: &log, Stream: true}
 	if more != nil {
 		more(&c)
 	}
@@ -97,7 +97,7 @@ func results(t *testing.T, yaml string, more func(*agent.Config)) []string {
 
 func TestATaskIsDoneInTheWorkFolder(t *testing.T) {
 	t.Parallel()
-	for name, whole := range map[string]bool{"streamed": false, "in one piece": true} {
+	for name, stream := range map[string]bool{"streamed": true, "in one piece": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, url := startSim(t, policy(t, `
@@ -108,7 +108,7 @@ rules:
 			dir := t.TempDir()
 			var log bytes.Buffer
 			out, err := agent.Run(t.Context(), agent.Config{
-				BaseURL: url, Instruction: "Make a file", Workdir: dir, Env: append(environ(), "WHO=mini"), Log: &log, Whole: whole,
+				BaseURL: url, Instruction: "Make a file", Workdir: dir, Env: append(environ(), "WHO=mini"), Log: &log, Stream: stream,
 			})
 			if diff := cmp.Diff(agent.Outcome{Steps: 2, Final: "All done.", Reason: agent.Done}, out); err != nil || diff != "" {
 				t.Fatalf("%v %s", err, diff)
@@ -131,7 +131,7 @@ rules:
 // the second prompt begins with the first and all that was sampled after it.
 func TestTheHistoryIsSentBackAsItCame(t *testing.T) {
 	t.Parallel()
-	for name, whole := range map[string]bool{"streamed": false, "in one piece": true} {
+	for name, stream := range map[string]bool{"streamed": true, "in one piece": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, url := startSim(t, policy(t, `
@@ -144,7 +144,7 @@ rules:
       - {tool: bash, arguments: '{"command": "echo \u00fc"}'}
   - {say: Done.}
 `))
-			_, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: "go", Workdir: t.TempDir(), Env: environ(), Whole: whole})
+			_, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: "go", Workdir: t.TempDir(), Env: environ(), Stream: stream})
 			calls := server.Calls()
 			if err != nil || len(calls) != 2 {
 				t.Fatalf("%d calls, %v", len(calls), err)
@@ -307,13 +307,13 @@ func TestFaultsThatPassAreRetried(t *testing.T) {
 		"an answer cut in a tool call":  `{kind: cut, after_tokens: 20, calls: [1]}`,
 		"an answer cut before the last": `{kind: cut, after_tokens: 100000, calls: [1, 3]}`,
 	} {
-		for mode, whole := range map[string]bool{"streamed": false, "in one piece": true} {
+		for mode, stream := range map[string]bool{"streamed": true, "in one piece": false} {
 			t.Run(name+" "+mode, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				server, url := startSim(t, policy(t, rules+"faults: ["+fault+"]\n"))
 				out, err := agent.Run(t.Context(), agent.Config{
-					BaseURL: url, Instruction: "go", Workdir: dir, Env: environ(), Backoff: time.Millisecond, Whole: whole,
+					BaseURL: url, Instruction: "go", Workdir: dir, Env: environ(), Backoff: time.Millisecond, Stream: stream,
 				})
 				if err != nil || out.Final != "Done." || out.Steps != 2 {
 					t.Fatalf("%+v, %v", out, err)
@@ -401,7 +401,7 @@ func TestBrokenStreamsAreErrors(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = w.Write([]byte(c.stream))
 			}))
-			_, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: "go", Retries: -1})
+			_, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: "go", Retries: -1, Stream: true})
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got error %v, want one line with %q", err, c.want)
 			}

@@ -36,7 +36,7 @@ func TestTheExamplesAreSolvedAsOftenAsTheSimulationMeansTo(t *testing.T) {
 					c.SuccessRate = 1
 				}
 				server, url := startSim(t, c)
-				out, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: task.Instruction, Workdir: dir, Env: environ()})
+				out, err := agent.Run(t.Context(), agent.Config{BaseURL: url, Instruction: task.Instruction, Workdir: dir, Env: environ(), Stream: true})
 				if err != nil || out.Reason != agent.Done {
 					t.Fatalf("run ended with %+v, %v", out, err)
 				}

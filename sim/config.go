@@ -19,9 +19,10 @@ import (
 type Config struct {
 	// Seed decides everything that is random.
 	Seed uint64 `yaml:"seed"`
-	// Model is the name served, and the only one answered to; without one any
-	// name is.
-	Model string `yaml:"model"`
+	// Model is the name served. With StrictModel a request for another is
+	// refused; otherwise it is answered under the name it asked for.
+	Model       string `yaml:"model"`
+	StrictModel bool   `yaml:"strict_model"`
 	// SuccessRate is how often the built-in policy solves a demo task.
 	SuccessRate float64 `yaml:"success_rate"`
 	// Noncanonical is the share of words that are sampled with other tokens than
@@ -40,7 +41,8 @@ type Config struct {
 	TokensPerSecond float64       `yaml:"tokens_per_second"`
 	// ChunkTokens is how many tokens a chunk of a stream has.
 	ChunkTokens int `yaml:"chunk_tokens"`
-	// ContextLimit is how many tokens a prompt and its answer may have together.
+	// ContextLimit is how many tokens a prompt and its answer may have together;
+	// 0 means no limit.
 	ContextLimit int `yaml:"context_limit"`
 	// MaxBodyBytes bounds a request.
 	MaxBodyBytes int64 `yaml:"max_body_bytes"`
@@ -54,6 +56,8 @@ type Config struct {
 // Defaults is the configuration of a server that was told nothing.
 func Defaults() Config {
 	return Config{
+		Seed:         1,
+		Model:        "sim",
 		SuccessRate:  0.7,
 		ChunkTokens:  1,
 		ContextLimit: 131072,
@@ -61,9 +65,6 @@ func Defaults() Config {
 		KeepCalls:    256,
 	}
 }
-
-// DefaultModel is the name of the model where the configuration gives none.
-const DefaultModel = "polar-sim"
 
 //go:embed policy.yaml
 var builtinPolicy []byte
@@ -154,8 +155,10 @@ func compile(c Config) (policy, error) {
 		return policy{}, fmt.Errorf("tokens_per_second: must not be below 0")
 	case c.ChunkTokens < 1:
 		return policy{}, fmt.Errorf("chunk_tokens: must be above 0")
-	case c.ContextLimit < 1:
-		return policy{}, fmt.Errorf("context_limit: must be above 0")
+	case c.ContextLimit < 0:
+		return policy{}, fmt.Errorf("context_limit: must not be below 0")
+	case c.Model == "":
+		return policy{}, fmt.Errorf("model: missing")
 	case c.MaxBodyBytes < 1:
 		return policy{}, fmt.Errorf("max_body_bytes: must be above 0")
 	case c.KeepCalls < 0:

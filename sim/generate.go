@@ -185,8 +185,8 @@ func (r *reader) done() bool { return r.next == len(r.gen.tokens) }
 // logprob turns random bits into a negative logprob that a float32 holds
 // exactly, more often near 0 than far from it.
 func logprob(r uint64) float32 {
-	halvings := bits.TrailingZeros64(r | 1<<20)
-	return -float32(r>>40+1) / float32(uint64(1)<<(22+halvings))
+	halvings := 2 * bits.TrailingZeros64(r|1<<20)
+	return -float32(r>>40+1) / float32(uint64(1)<<(23+halvings))
 }
 
 // share turns random bits into a number from 0 up to 1.

@@ -35,6 +35,9 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.ContextLimit == 0 {
+		c.ContextLimit = 1 << 30 // more than any memory holds
+	}
 	s := &Server{
 		config: c,
 		mux:    http.NewServeMux(),
@@ -78,13 +81,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // Calls are the last model calls that have ended, oldest first.
 func (s *Server) Calls() []Recorded { return s.calls.list() }
 
-func (s *Server) model() string {
-	if s.config.Model == "" {
-		return DefaultModel
-	}
-	return s.config.Model
-}
-
 // chat is the life of one model call.
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	body, err := s.body(w, r)
@@ -110,7 +106,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	if err == nil && len(req.messages) == 0 {
 		err = badRequest("messages", "messages: missing")
 	}
-	if err == nil && s.config.Model != "" && req.model != s.config.Model {
+	if err == nil && s.config.StrictModel && req.model != s.config.Model {
 		err = &apiError{
 			status: http.StatusNotFound, kind: "NotFoundError", param: "model",
 			message: fmt.Sprintf("The model `%s` does not exist.", req.model),
@@ -129,7 +125,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	rec.Stream, rec.PromptIDs, rec.TokenIDs, rec.Logprobs = req.stream, prompt, gen.tokens, gen.logprobs
 	name := req.model
 	if name == "" {
-		name = s.model()
+		name = s.config.Model
 	}
 	a := answering{
 		prompt: prompt, gen: &gen, fault: fault, record: &rec,
@@ -282,7 +278,7 @@ func (a *answering) interrupt(ctx context.Context, out *stream) error {
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	name := rawjson.Quote(s.model())
+	name := rawjson.Quote(s.config.Model)
 	writeJSON(w, http.StatusOK, fmt.Appendf(nil,
 		`{"object":"list","data":[{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":null,"max_model_len":%d}]}`,
 		name, s.started, name, s.config.ContextLimit))
