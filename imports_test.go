@@ -46,7 +46,11 @@ var imports = map[string][]string{
 	"sim":   {"llm", "sse", "rawjson"},
 	"agent": {"llm", "sse", "rawjson"},
 
+	// Tasks as data.
+	"examples": {},
+
 	"cmd/polar": {"*"},
+	"bench":     {"*"},
 }
 
 // TestImports reads the files itself: `go list` in a child process would hide

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"polar"
+	"polar/backend"
+	"polar/evaluate"
+	"polar/gateway"
+	"polar/harness"
+	"polar/protocol/chat"
+	"polar/sandbox"
+	"polar/sandbox/local"
+	"polar/trajectory"
+)
+
+// plugins are everything of which there can be more than one kind.
+type plugins struct {
+	protocols  []gateway.Protocol
+	engines    polar.Registry[backend.Engine]
+	drivers    polar.Registry[sandbox.Driver]
+	harnesses  polar.Registry[harness.Preset]
+	builders   polar.Registry[trajectory.Builder]
+	evaluators polar.Registry[evaluate.Evaluator]
+}
+
+// builtin lists the plug-ins that come with the service. To add one, add a
+// line. binary is the path of polar itself, which the mini harness runs.
+func builtin(binary string) plugins {
+	return plugins{
+		protocols: []gateway.Protocol{chat.Protocol{}},
+		engines: polar.Registry[backend.Engine]{
+			"vllm": polar.Opener(backend.NewVLLM),
+		},
+		drivers: polar.Registry[sandbox.Driver]{
+			"local": polar.Opener(local.New),
+		},
+		harnesses: polar.Registry[harness.Preset]{
+			"mini":  polar.Opener(harness.MiniWith(binary)),
+			"shell": polar.Opener(harness.Shell),
+		},
+		builders: polar.Registry[trajectory.Builder]{
+			"per_request":    polar.Opener(trajectory.PerRequest),
+			"prefix_merging": polar.Opener(trajectory.PrefixMerging),
+		},
+		evaluators: polar.Registry[evaluate.Evaluator]{
+			"command":           polar.Opener(evaluate.Command),
+			"session_completed": polar.Opener(evaluate.SessionCompleted),
+		},
+	}
+}
