@@ -48,8 +48,9 @@ fuzz: modules ## every fuzz target for FUZZTIME (30s)
 			echo "$$dir $$f"; go test $$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
 		done; done
 
-bench: modules ## each figure beside its bar
-	@go run -trimpath ./bench
+bench: build ## each figure beside its bar
+	@go build -trimpath -o bin/bench ./bench
+	@bin/bench -polar bin/polar
 
 clean: ## remove what was built
 	@rm -rf bin

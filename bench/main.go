@@ -1,0 +1,100 @@
+// Command bench measures polar against the bars of its design, each beside
+// something measured in the same run: the machines this runs on are noisy, so
+// ratios count and absolute times do not. It talks to loopback only.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/signal"
+	"time"
+)
+
+// figure is one line of the report.
+type figure struct {
+	what     string
+	measured string
+	bar      string
+	met      bool
+}
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == "proxy" {
+		fatal(proxy(os.Args[2], os.Args[3]))
+		return
+	}
+	polar := flag.String("polar", "bin/polar", "the binary to measure")
+	quick := flag.Bool("quick", false, "fewer rounds")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	b := &bench{polar: *polar, rounds: 300}
+	if *quick {
+		b.rounds = 60
+	}
+	fatal(b.run(ctx))
+}
+
+func fatal(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench runs the measurements in order and prints each as it comes.
+type bench struct {
+	polar  string
+	rounds int
+}
+
+func (b *bench) run(ctx context.Context) error {
+	fmt.Printf("%-64s %-34s %-44s\n", "WHAT", "MEASURED", "BAR")
+	missed := 0
+	for _, part := range []func(context.Context) ([]figure, error){
+		b.latency, b.throughput, b.streaming, b.openStreams, b.builder, b.callLog, b.controlPlane, b.footprint,
+	} {
+		figures, err := part(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range figures {
+			verdict := "ok"
+			if !f.met {
+				verdict, missed = "MISSED", missed+1
+			}
+			if f.bar == "" {
+				verdict = ""
+			}
+			fmt.Printf("%-64s %-34s %-44s %s\n", f.what, f.measured, f.bar, verdict)
+		}
+	}
+	if missed > 0 {
+		fmt.Printf("%d figures miss their bar\n", missed)
+	}
+	return nil
+}
+
+// proxy is the yardstick: the standard library's reverse proxy and nothing else.
+func proxy(address, engine string) error {
+	u, err := url.Parse(engine)
+	if err != nil {
+		return err
+	}
+	p := httputil.NewSingleHostReverseProxy(u)
+	p.FlushInterval = -1
+	p.Transport = &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, DisableCompression: true}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return http.Serve(l, p)
+}
