@@ -37,7 +37,10 @@ func (s *Store) Cancel(ctx context.Context, id polar.TaskID) (flagged int, err e
 		_, err = t.settle(ctx, now, seq)
 		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, api.ErrNotFound):
+		return 0, fmt.Errorf("task %s: %w", id, err)
+	case err != nil:
 		return 0, fmt.Errorf("cancel task %s: %w", id, err)
 	}
 	return flagged, nil

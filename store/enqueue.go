@@ -34,24 +34,24 @@ func (s *Store) Enqueue(ctx context.Context, task polar.Task) (created bool, err
 		case err == nil && known == hash:
 			return nil
 		case err == nil:
-			return fmt.Errorf("task %s was submitted before with another body: %w", task.ID, api.ErrConflict)
+			return fmt.Errorf("%w: task %s was submitted before with another body", api.ErrConflict, task.ID)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
 		var until int64
 		switch err := t.one(ctx, `SELECT until FROM tombstones WHERE task = ? AND until > ?`, []any{task.ID, now}, &until); {
 		case err == nil:
-			return fmt.Errorf("task %s was cancelled before it was submitted: %w", task.ID, api.ErrConflict)
+			return fmt.Errorf("%w: task %s was cancelled before it was submitted", api.ErrConflict, task.ID)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
 		created = true
 		return t.insertTask(ctx, task, body, hash, now)
 	})
-	if err != nil {
-		return false, fmt.Errorf("enqueue: %w", err)
+	if err != nil && !errors.Is(err, api.ErrConflict) {
+		err = fmt.Errorf("enqueue task %s: %w", task.ID, err)
 	}
-	return created, nil
+	return created && err == nil, err
 }
 
 func (t *tx) insertTask(ctx context.Context, task polar.Task, body []byte, hash string, now int64) error {
