@@ -27,8 +27,7 @@ func (c *chunk) parse(data []byte) error {
 	c.event = llm.Event{}
 	c.ids, c.logprobs = c.ids[:0], c.logprobs[:0]
 	err := rawjson.EachMember(data, c.member)
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	if err != nil {

@@ -94,7 +94,7 @@ func (v *vllm) waitBefore(attempt int, err error) (time.Duration, bool) {
 }
 
 func (v *vllm) try(ctx context.Context, body []byte, logprobs bool) (*stream, llm.Event, error) {
-	resp, err := v.do(ctx, http.MethodPost, "/v1/chat/completions", body)
+	resp, err := v.do(ctx, http.MethodPost, "/v1/chat/completions", body) //nolint:bodyclose // the stream closes it
 	if err != nil {
 		return nil, llm.Event{}, err
 	}
@@ -150,8 +150,7 @@ func (v *vllm) explain(ctx context.Context, err error) error {
 	} else if cause != nil {
 		return cause
 	}
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f.err
 	}
 	return llm.Errorf(llm.EngineFailed, "engine %s: %v", v.url, err)

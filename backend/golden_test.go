@@ -96,8 +96,7 @@ func golden(e llm.Event, err error, url string) goldenEvent {
 	}
 	if err != nil {
 		g.Error = strings.ReplaceAll(err.Error(), url, "URL")
-		var failed *llm.Error
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*llm.Error](err); ok {
 			g.Kind = failed.Kind
 		}
 	}
@@ -105,15 +104,15 @@ func golden(e llm.Event, err error, url string) goldenEvent {
 }
 
 // open serves a fake engine and connects to it.
-func open(t testing.TB, serve http.HandlerFunc, c backend.VLLMConfig) (backend.Engine, string) {
-	t.Helper()
+func open(tb testing.TB, serve http.HandlerFunc, c backend.VLLMConfig) (backend.Engine, string) {
+	tb.Helper()
 	server := httptest.NewServer(serve)
-	t.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	c.URL = server.URL
 	engine, err := backend.NewVLLM(c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = engine.Close() })
+	tb.Cleanup(func() { _ = engine.Close() })
 	return engine, server.URL
 }

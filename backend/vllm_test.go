@@ -112,39 +112,48 @@ func TestErrorsOfTheEngine(t *testing.T) {
 	}{
 		"a prompt too long": {
 			400, `{"error":{"message":"This model's maximum context length is 8 tokens.","type":"BadRequestError","code":400}}`, "",
-			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "This model's maximum context length is 8 tokens."}, 1,
+			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "This model's maximum context length is 8 tokens."},
+			1,
 		},
 		"a prompt too long, as older ones say it": {
 			400, `{"object":"error","message":"The prompt (total length 9) is longer than the maximum model length of 8."}`, "",
-			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "The prompt (total length 9) is longer than the maximum model length of 8."}, 1,
+			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "The prompt (total length 9) is longer than the maximum model length of 8."},
+			1,
 		},
 		"a bad request": {
 			422, `{"detail":[{"loc":["body"]}]}`, "",
-			llm.Error{Kind: llm.BadRequest, Status: 400, Message: `[{"loc":["body"]}]`}, 1,
+			llm.Error{Kind: llm.BadRequest, Status: 400, Message: `[{"loc":["body"]}]`},
+			1,
 		},
 		"a model that is not there": {
 			404, `{"error":{"message":"The model x does not exist."}}`, "",
-			llm.Error{Kind: llm.BadRequest, Status: 400, Message: "The model x does not exist."}, 1,
+			llm.Error{Kind: llm.BadRequest, Status: 400, Message: "The model x does not exist."},
+			1,
 		},
 		"a key of ours that is wrong": {
 			401, `{"error":"Unauthorized"}`, "",
-			llm.Error{Kind: llm.EngineFailed, Status: 503, Message: "engine refused the service's own credential (401): Unauthorized"}, 1,
+			llm.Error{Kind: llm.EngineFailed, Status: 503, Message: "engine refused the service's own credential (401): Unauthorized"},
+			1,
 		},
 		"too many requests": {
 			429, `busy`, "0",
-			llm.Error{Kind: llm.RateLimited, Status: 429, Message: "engine: busy", RetryAfter: "0"}, 3,
+			llm.Error{Kind: llm.RateLimited, Status: 429, Message: "engine: busy", RetryAfter: "0"},
+			3,
 		},
 		"too many requests for long": {
 			429, ``, "60",
-			llm.Error{Kind: llm.RateLimited, Status: 429, Message: "engine: Too Many Requests", RetryAfter: "60"}, 1,
+			llm.Error{Kind: llm.RateLimited, Status: 429, Message: "engine: Too Many Requests", RetryAfter: "60"},
+			1,
 		},
 		"a broken engine": {
 			500, `oops`, "",
-			llm.Error{Kind: llm.EngineFailed, Status: 503, Message: "engine answered 500: oops"}, 3,
+			llm.Error{Kind: llm.EngineFailed, Status: 503, Message: "engine answered 500: oops"},
+			3,
 		},
 		"a stream that begins with an error": {
 			200, "data: {\"error\":{\"message\":\"context_length_exceeded\",\"code\":400}}\n\n", "",
-			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "context_length_exceeded"}, 1,
+			llm.Error{Kind: llm.ContextOverflow, Status: 400, Message: "context_length_exceeded"},
+			1,
 		},
 	}
 	for name, tc := range tests {
@@ -336,7 +345,8 @@ func TestProbe(t *testing.T) {
 		"all": {answer, backend.Probe{Model: "m", PromptIDs: true, SampledIDs: true, Logprobs: true}, ""},
 		"nothing": {
 			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
-			backend.Probe{Model: "m"}, "prompt ids, sampled ids, logprobs",
+			backend.Probe{Model: "m"},
+			"prompt ids, sampled ids, logprobs",
 		},
 	}
 	for name, tc := range tests {

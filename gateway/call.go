@@ -65,8 +65,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, p Protocol) (llm.
 	// A length that is only claimed is not to cost memory.
 	body.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes))
-	var over *http.MaxBytesError
-	if errors.As(err, &over) {
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		return llm.Request{}, tooLarge
 	}
 	if err != nil {
@@ -89,8 +88,7 @@ func resume(first llm.Event, next func() (llm.Event, error, bool)) iter.Seq2[llm
 
 // explain says what a harness is told of an error.
 func (g *Gateway) explain(err error) *llm.Error {
-	var e *llm.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*llm.Error](err); ok {
 		return e
 	}
 	g.log.Error("call broke", "error", err)

@@ -432,7 +432,7 @@ func TestAnAnswerThatIsNotTakenIsMarked(t *testing.T) {
 type deaf struct{ chat.Protocol }
 
 func (deaf) Reply(_ http.ResponseWriter, _ llm.Request, events iter.Seq2[llm.Event, error]) error {
-	for range events { //nolint:revive // reads to the end
+	for range events {
 	}
 	return errors.New("connection reset")
 }

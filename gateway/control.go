@@ -268,8 +268,7 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 }
 
 func writeInvalid(w http.ResponseWriter, err error) {
-	var f *polar.FieldError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*polar.FieldError](err); ok {
 		writeError(w, http.StatusBadRequest, f.Error(), f.Field)
 		return
 	}

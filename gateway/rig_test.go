@@ -37,16 +37,16 @@ type rig struct {
 	newLog func() *memLog
 }
 
-func newRig(t testing.TB, engine http.HandlerFunc, change func(*rig, *gateway.Config)) *rig {
-	t.Helper()
+func newRig(tb testing.TB, engine http.HandlerFunc, change func(*rig, *gateway.Config)) *rig {
+	tb.Helper()
 	upstream := httptest.NewServer(engine)
-	t.Cleanup(upstream.Close)
+	tb.Cleanup(upstream.Close)
 	vllm, err := backend.NewVLLM(backend.VLLMConfig{URL: upstream.URL, BackoffSeconds: 0.0001})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = vllm.Close() })
-	r := &rig{t: t, logs: map[polar.SessionID]*memLog{}, newLog: func() *memLog { return &memLog{} }}
+	tb.Cleanup(func() { _ = vllm.Close() })
+	r := &rig{t: tb, logs: map[polar.SessionID]*memLog{}, newLog: func() *memLog { return &memLog{} }}
 	c := gateway.Config{
 		Protocols: []gateway.Protocol{chat.Protocol{}}, Backend: vllm, OpenLog: r.openLog,
 		Log: slog.New(slog.DiscardHandler), URL: "http://gateway.test/",
@@ -55,10 +55,10 @@ func newRig(t testing.TB, engine http.HandlerFunc, change func(*rig, *gateway.Co
 		change(r, &c)
 	}
 	if r.gateway, err = gateway.New(c); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	server := httptest.NewServer(r.gateway)
-	t.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	r.url = server.URL
 	r.client = server.Client()
 	return r
@@ -239,13 +239,13 @@ func lines(body io.Reader) func() string {
 }
 
 // errorOf reads OpenAI's error body.
-func errorOf(t testing.TB, body string) (message, code, param string) {
-	t.Helper()
+func errorOf(tb testing.TB, body string) (message, code, param string) {
+	tb.Helper()
 	var e struct {
 		Error struct{ Message, Code, Param string }
 	}
 	if err := json.NewDecoder(bytes.NewReader([]byte(body))).Decode(&e); err != nil {
-		t.Errorf("not an error body: %s", body)
+		tb.Errorf("not an error body: %s", body)
 	}
 	return e.Error.Message, e.Error.Code, e.Error.Param
 }

@@ -16,15 +16,15 @@ import (
 
 type event struct{ Type, Data, ID string }
 
-func readAll(t testing.TB, src io.Reader, c sse.Config) ([]event, error) {
-	t.Helper()
+func readAll(tb testing.TB, src io.Reader, c sse.Config) ([]event, error) {
+	tb.Helper()
 	var out []event
 	r := sse.NewReader(src, c)
 	for {
 		e, err := r.Next()
 		if err != nil {
 			if _, again := r.Next(); !errors.Is(again, err) {
-				t.Errorf("after %v Next says %v", err, again)
+				tb.Errorf("after %v Next says %v", err, again)
 			}
 			return out, err
 		}

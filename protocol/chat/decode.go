@@ -31,8 +31,7 @@ func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
 func (e *fieldError) Unwrap() error { return e.err }
 
 func badRequest(err error) *llm.Error {
-	var f *fieldError
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fieldError](err); ok {
 		e := llm.Errorf(llm.BadRequest, "%v", f.err)
 		e.Param = f.field
 		return e
@@ -53,8 +52,7 @@ type decoder struct {
 
 func (d *decoder) member(key string, value []byte) error {
 	if err := d.read(key, value); err != nil {
-		var inner *fieldError
-		if errors.As(err, &inner) {
+		if _, named := errors.AsType[*fieldError](err); named {
 			return err
 		}
 		return &fieldError{field: key, err: err}

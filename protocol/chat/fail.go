@@ -74,8 +74,7 @@ func words(kind llm.ErrorKind) (typ, code string) {
 // asError finds what to tell the harness of an error. One that was not meant
 // for it is not shown.
 func asError(err error) *llm.Error {
-	var e *llm.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*llm.Error](err); ok {
 		return e
 	}
 	return &llm.Error{Status: http.StatusInternalServerError, Message: "the answer was cut off by an internal error"}
