@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -128,20 +129,23 @@ func (s *server) Report(_ context.Context, r polar.Result) error {
 	return nil
 }
 
-// until waits for the condition, which is asked under the lock at each change.
+// until waits for the condition, which is asked under the lock at each change
+// and every few milliseconds, for what the server hears nothing of.
 func (s *server) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	limit := time.NewTimer(30 * time.Second)
 	defer limit.Stop()
 	for {
 		s.mu.Lock()
-		done, wake := ok(), s.wake
+		done := ok()
+		wake := s.wake
 		s.mu.Unlock()
 		if done {
 			return
 		}
 		select {
 		case <-wake:
+		case <-time.After(10 * time.Millisecond):
 		case <-limit.C:
 			t.Fatalf("waited too long for %s", what)
 		}
@@ -150,12 +154,7 @@ func (s *server) until(t *testing.T, what string, ok func() bool) {
 
 func (s *server) reached(id polar.SessionID, status polar.Status) func() bool {
 	return func() bool {
-		for _, st := range s.states[id] {
-			if st == status {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(s.states[id], status)
 	}
 }
 

@@ -226,8 +226,7 @@ func (l *life) fail(at place, err error) {
 		return
 	}
 	f := failureOf(at, err)
-	var p *panicked
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicked](err); ok {
 		l.s.log.Error("panic in a session", "stage", at.stage, "error", err, "stack", string(p.stack))
 	}
 	switch {

@@ -133,7 +133,8 @@ func (n *Node) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	all.Go(func() { n.renewAll(ctx) })
-	return n.pull(ctx, &all)
+	n.pull(ctx, &all)
+	return nil
 }
 
 // Info describes the node and how full it is.

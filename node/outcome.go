@@ -65,16 +65,22 @@ func engineFailure(calls []polar.Call) *polar.Failure {
 	if last == nil || last.Error == nil {
 		return nil
 	}
-	f := &polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine}
-	switch last.Error.Kind {
-	case llm.EngineFailed, llm.EngineTimeout, llm.RateLimited:
-	case llm.StorageFailed:
-		f.Kind = polar.KindStorage
-	default:
+	kind, ours := serviceErrors[last.Error.Kind]
+	if !ours {
 		return nil
 	}
-	f.Message = fmt.Sprintf("the last model call failed: %s", last.Error.Message)
-	return f
+	return &polar.Failure{
+		Stage: polar.StageRun, Blame: polar.BlameService, Kind: kind,
+		Message: "the last model call failed: " + last.Error.Message,
+	}
+}
+
+// serviceErrors are the errors of a call that are no fault of the agent's.
+var serviceErrors = map[llm.ErrorKind]string{
+	llm.EngineFailed:  polar.KindEngine,
+	llm.EngineTimeout: polar.KindEngine,
+	llm.RateLimited:   polar.KindEngine,
+	llm.StorageFailed: polar.KindStorage,
 }
 
 func (l *life) wasCancelled() bool {

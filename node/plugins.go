@@ -121,8 +121,7 @@ func fieldError(field string, err error) error {
 }
 
 func runtimeError(err error) error {
-	var unsupported *sandbox.UnsupportedError
-	if errors.As(err, &unsupported) {
+	if unsupported, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
 		return polar.Invalid(unsupported.Field, "%s", unsupported.Reason)
 	}
 	return fieldError("runtime", err)

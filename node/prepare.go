@@ -56,8 +56,7 @@ func (l *life) startSandbox(ctx context.Context) error {
 func (l *life) newSandbox(ctx context.Context, suffix string, mounts []sandbox.Mount) (sandbox.Sandbox, error) {
 	id := fmt.Sprintf("%s-%d%s", l.s.Session.ID, l.s.Session.Attempt, suffix)
 	sb, err := l.opened.driver.Start(ctx, specOf(id, l.opened.runtime, mounts))
-	var unsupported *sandbox.UnsupportedError
-	if errors.As(err, &unsupported) {
+	if _, ok := errors.AsType[*sandbox.UnsupportedError](err); ok {
 		return nil, runtimeError(err)
 	}
 	if err != nil {

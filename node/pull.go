@@ -62,13 +62,13 @@ const (
 )
 
 // pull asks for work as long as ctx lives and runs what it gets in all.
-func (n *Node) pull(ctx context.Context, all *sync.WaitGroup) error {
+func (n *Node) pull(ctx context.Context, all *sync.WaitGroup) {
 	backoff := minBackoff
 	for ctx.Err() == nil {
 		reply, err := n.claim(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return
 		case errors.Is(err, errRoom):
 			continue
 		case err != nil:
@@ -86,7 +86,6 @@ func (n *Node) pull(ctx context.Context, all *sync.WaitGroup) error {
 			wait(ctx, idleReplyPause)
 		}
 	}
-	return nil
 }
 
 // errRoom ends a claim that was made when there was no room and now there is.
