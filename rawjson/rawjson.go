@@ -109,7 +109,9 @@ func IsNull(data []byte) bool {
 }
 
 // EachMember calls f with each member of the object in data, in order. The
-// values alias data and are well-formed JSON. The first error ends the walk.
+// values alias data. Inside them only strings and brackets are looked at, so
+// that walking a tree reads each byte once a level and no more: what a stranger
+// sent is checked with Valid first. The first error ends the walk.
 func EachMember(data []byte, f func(key string, value []byte) error) error {
 	s := scanner{data: data}
 	s.space()
@@ -132,7 +134,7 @@ func EachMember(data []byte, f func(key string, value []byte) error) error {
 			if !s.take(':') {
 				return s.expected("a colon")
 			}
-			value, err := s.next()
+			value, err := s.skip()
 			if err != nil {
 				return err
 			}
@@ -152,8 +154,8 @@ func EachMember(data []byte, f func(key string, value []byte) error) error {
 	return s.end()
 }
 
-// EachElement calls f with each element of the array in data, in order. The
-// values alias data and are well-formed JSON. The first error ends the walk.
+// EachElement calls f with each element of the array in data, in order, as
+// EachMember does with members.
 func EachElement(data []byte, f func(value []byte) error) error {
 	s := scanner{data: data}
 	s.space()
@@ -163,7 +165,7 @@ func EachElement(data []byte, f func(value []byte) error) error {
 	s.space()
 	if !s.take(']') {
 		for {
-			value, err := s.next()
+			value, err := s.skip()
 			if err != nil {
 				return err
 			}
@@ -186,7 +188,8 @@ func EachElement(data []byte, f func(value []byte) error) error {
 // Valid says what is wrong with data as one JSON value, or nothing.
 func Valid(data []byte) error {
 	s := scanner{data: data}
-	if _, err := s.next(); err != nil {
+	s.space()
+	if err := s.value(); err != nil {
 		return err
 	}
 	return s.end()

@@ -1,6 +1,9 @@
 package rawjson
 
-import "unicode/utf8"
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
 
 // maxDepth bounds nesting, so that a hostile body cannot exhaust the stack.
 const maxDepth = 1000
@@ -41,16 +44,6 @@ func (s *scanner) end() error {
 		return s.expected("the end")
 	}
 	return nil
-}
-
-// next returns the value at the cursor, without the space around it.
-func (s *scanner) next() ([]byte, error) {
-	s.space()
-	from := s.pos
-	if err := s.value(); err != nil {
-		return nil, err
-	}
-	return s.data[from:s.pos:s.pos], nil
 }
 
 func (s *scanner) value() error {
@@ -151,6 +144,10 @@ func (s *scanner) str() error {
 	}
 	data, i := s.data, s.pos
 	for i < len(data) {
+		i += plainLen(data[i:])
+		if i == len(data) {
+			break
+		}
 		switch c := data[i]; {
 		case c == '"':
 			s.pos = i + 1
@@ -171,6 +168,21 @@ func (s *scanner) str() error {
 	}
 	s.pos = i
 	return s.expected("the end of a string")
+}
+
+// plainLen is how many bytes at the start of b, in steps of eight, surely are
+// none that a string must end at or escape.
+func plainLen(b []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := x^('"'*ones), x^('\\'*ones)
+		if ((x-' '*ones)&^x|(quote-ones)&^quote|(slash-ones)&^slash)&highs != 0 {
+			break
+		}
+	}
+	return i
 }
 
 // escapeLen is the length of the escape sequence at the start of b, or 0.
