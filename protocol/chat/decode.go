@@ -14,6 +14,9 @@ import (
 // Decode reads a call. What it returns aliases body, so that what the harness
 // wrote goes on as it is.
 func (Protocol) Decode(_ *http.Request, body []byte) (llm.Request, error) {
+	if err := rawjson.Valid(body); err != nil {
+		return llm.Request{}, badRequest(err)
+	}
 	d := decoder{}
 	if err := rawjson.EachMember(body, d.member); err != nil {
 		return llm.Request{}, badRequest(err)
