@@ -315,7 +315,7 @@ func TestTheEndOfADamagedFileIsCut(t *testing.T) {
 	s := begin(t, l, "s", 1)
 	var ends []int64
 	path := filepath.Join(dir, "s", "1.log")
-	for n := range 3 {
+	for n := range 2 {
 		c, ids := turn("s", n, 5)
 		if err := s.Append(t.Context(), &c, ids); err != nil {
 			t.Fatal(err)
@@ -362,13 +362,16 @@ func TestMemoryGrowsWithNewTokensOnly(t *testing.T) {
 	for i := range body {
 		body[i] = 'x'
 	}
+	_, prompt := turn("s", turns-1, grow)
+	messages := make([]json.RawMessage, 2*turns)
+	for i := range messages {
+		messages[i] = fmt.Appendf(nil, `{"role":"user","content":"%d %s"}`, i, body)
+	}
 	before := heap()
 	for n := range turns {
-		c, ids := turn("s", n, grow)
-		for i := range c.Messages {
-			c.Messages[i] = fmt.Appendf(nil, `{"role":"user","content":"%d %s"}`, i, body)
-		}
-		if err := s.Append(t.Context(), &c, ids); err != nil {
+		c, _ := turn("s", 0, 0)
+		c.ID, c.Messages = polar.CallID(fmt.Sprint(n)), messages[:2*n+1]
+		if err := s.Append(t.Context(), &c, prompt[:(n+1)*grow]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -388,7 +391,8 @@ func TestMemoryGrowsWithNewTokensOnly(t *testing.T) {
 	if err != nil || len(calls) != turns || calls[turns-1].Prompt.Len() != turns*grow || len(calls[turns-1].Messages) != 2*turns-1 {
 		t.Errorf("%d calls, %v", len(calls), err)
 	}
-	runtime.KeepAlive(s)
+	runtime.KeepAlive(prompt)
+	runtime.KeepAlive(messages)
 }
 
 func heap() int64 {
