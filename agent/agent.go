@@ -218,15 +218,23 @@ func (a *agent) call(ctx context.Context, call llm.ToolCall) (string, error) {
 	if call.Name != toolName {
 		return fmt.Sprintf("error: there is no tool %q; the only tool is %s", call.Name, toolName), nil
 	}
-	arguments, err := rawjson.ParseObject([]byte(call.Arguments))
-	if err != nil {
-		return "error: the arguments are " + err.Error(), nil
-	}
-	command, err := rawjson.String(arguments.Get("command"))
-	if err != nil {
-		return "error: the argument command is wrong: " + err.Error(), nil
+	command, complaint := commandOf(call.Arguments)
+	if complaint != "" {
+		return "error: " + complaint, nil
 	}
 	return a.shell.run(ctx, command)
+}
+
+// commandOf reads the tool's arguments, or says what the model did wrong.
+func commandOf(arguments string) (command, complaint string) {
+	o, err := rawjson.ParseObject([]byte(arguments))
+	if err != nil {
+		return "", "the arguments are " + err.Error()
+	}
+	if command, err = rawjson.String(o.Get("command")); err != nil {
+		return "", "the argument command is wrong: " + err.Error()
+	}
+	return command, ""
 }
 
 // log writes one line. A log that cannot be written does not stop the work.

@@ -149,10 +149,10 @@ func readStream(body io.Reader) (reply, error) {
 	for {
 		e, err := events.Next()
 		switch {
-		case err == io.EOF && r.finish != "":
+		case errors.Is(err, io.EOF) && r.finish != "":
 			r.message = collector.Reply().Message
 			return r, nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return r, &callError{err: errors.New("the stream was cut off"), retry: true}
 		case err != nil:
 			return r, &callError{err: fmt.Errorf("read the stream: %w", err), retry: true}

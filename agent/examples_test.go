@@ -108,6 +108,7 @@ func check(t *testing.T, task polar.Task, dir string) bool {
 }
 
 func bash(t *testing.T, dir, command string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", command)
 	cmd.Dir, cmd.Env = dir, environ()
 	return cmd

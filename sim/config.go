@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -85,19 +86,19 @@ func LoadFile(path string) (Config, error) {
 
 // Parse is LoadFile of a file's content. It checks all that New does.
 func Parse(data []byte) (Config, error) {
-	c, err := decodeFile(data)
-	if err != nil {
-		return Config{}, err
-	}
-	_, err = compile(c)
-	return c, err
-}
-
-func decodeFile(data []byte) (Config, error) {
 	var content any
 	if err := yaml.Unmarshal(data, &content); err == nil && content == nil {
 		return Defaults(), nil // which decoding nothing would clear
 	}
+	c, err := decodeFile(data)
+	if err != nil {
+		return Config{}, err
+	}
+	_, err = c.policy()
+	return c, err
+}
+
+func decodeFile(data []byte) (Config, error) {
 	c := Defaults()
 	err := yaml.UnmarshalWithOptions(data, &c, yaml.Strict())
 	if err == nil {
@@ -137,9 +138,8 @@ func element(data []byte, line int) string {
 	return name
 }
 
-// compile checks the configuration and makes its policy ready, with the
-// built-in rules after its own.
-func compile(c Config) (policy, error) {
+// policy checks the configuration and makes its own rules ready.
+func (c Config) policy() (policy, error) {
 	for _, s := range []struct {
 		field string
 		value float64
@@ -169,17 +169,18 @@ func compile(c Config) (policy, error) {
 			return policy{}, fmt.Errorf("faults[%d].%w", i, err)
 		}
 	}
-	own, err := compilePolicy(c.Rules, c.SuccessRate)
-	if err != nil {
-		return policy{}, err
-	}
-	builtin, err := decodeFile(builtinPolicy)
-	if err != nil {
-		return policy{}, fmt.Errorf("built-in policy: %w", err)
-	}
-	last, err := compilePolicy(builtin.Rules, c.SuccessRate)
-	if err != nil {
-		return policy{}, fmt.Errorf("built-in policy: %w", err)
-	}
-	return policy{rules: append(own.rules, last.rules...)}, nil
+	return compilePolicy(c.Rules)
 }
+
+// builtin is the built-in policy, made ready once.
+var builtin = sync.OnceValues(func() (policy, error) {
+	c, err := decodeFile(builtinPolicy)
+	if err != nil {
+		return policy{}, fmt.Errorf("built-in policy: %w", err)
+	}
+	p, err := compilePolicy(c.Rules)
+	if err != nil {
+		return policy{}, fmt.Errorf("built-in policy: %w", err)
+	}
+	return p, nil
+})

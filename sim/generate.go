@@ -11,6 +11,7 @@ import (
 type generator struct {
 	template        template
 	policy          policy
+	successRate     float64
 	seed            uint64
 	noncanonical    float64
 	missingLogprobs float64
@@ -56,7 +57,7 @@ const (
 func (g *generator) generate(c conversation, prompt []int32, o options) generation {
 	out := generation{key: g.draw(prompt, o), visible: -1}
 	rng := rand.New(rand.NewPCG(out.key, 1))
-	a := g.policy.answer(c, rng)
+	a := g.policy.answer(c, g.successRate, rng)
 	if !c.thinking {
 		a.reasoning = ""
 	}

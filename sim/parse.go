@@ -21,8 +21,6 @@ type callDelta struct {
 	arguments string
 }
 
-func (d delta) empty() bool { return d.reasoning == "" && d.text == "" && len(d.calls) == 0 }
-
 // parser turns sampled tokens into reasoning, text and tool calls as an
 // engine's parsers do: piece by piece, holding back what the next token may
 // give another meaning. The zero value is ready.

@@ -92,7 +92,7 @@ func (c *Chance) UnmarshalYAML(unmarshal func(any) error) error {
 	return unmarshal(&c.Word)
 }
 
-// policy is rules made ready to use.
+// policy is rules made ready to use. It is not changed once made.
 type policy struct{ rules []rule }
 
 type rule struct {
@@ -108,6 +108,7 @@ type action struct {
 	calls             []callText
 	filler            int
 	chance            float64
+	bySuccessRate     bool // the chance is the server's success rate
 	then, otherwise   *action
 }
 
@@ -133,10 +134,10 @@ func (t text) expand(data map[string]string) string {
 	return b.String()
 }
 
-func compilePolicy(rules []Rule, successRate float64) (policy, error) {
+func compilePolicy(rules []Rule) (policy, error) {
 	p := policy{rules: make([]rule, len(rules))}
 	for i, r := range rules {
-		c := compiler{successRate: successRate, data: map[string]string{"user": "x", "tool_result": "x"}}
+		c := compiler{data: map[string]string{"user": "x", "tool_result": "x"}}
 		if err := c.rule(r, &p.rules[i]); err != nil {
 			return policy{}, fmt.Errorf("rules[%d].%w", i, err)
 		}
@@ -146,10 +147,7 @@ func compilePolicy(rules []Rule, successRate float64) (policy, error) {
 
 // compiler makes one rule ready. Its data has every name that the rule's texts
 // may use.
-type compiler struct {
-	successRate float64
-	data        map[string]string
-}
+type compiler struct{ data map[string]string }
 
 func (c *compiler) rule(r Rule, out *rule) error {
 	w := r.When
@@ -231,11 +229,9 @@ func (c *compiler) action(path string, a Action) (*action, error) {
 		}
 		return &out, nil
 	}
-	if out.chance = a.Chance.Probability; a.Chance.Word == "success_rate" {
-		out.chance = c.successRate
-	}
+	out.chance, out.bySuccessRate = a.Chance.Probability, a.Chance.Word == "success_rate"
 	switch {
-	case a.Chance.Word != "" && a.Chance.Word != "success_rate":
+	case a.Chance.Word != "" && !out.bySuccessRate:
 		return nil, fmt.Errorf("%schance: is %q, must be a number from 0 to 1 or success_rate", path, a.Chance.Word)
 	case out.chance < 0 || out.chance > 1:
 		return nil, fmt.Errorf("%schance: is %v, must be from 0 to 1", path, out.chance)

@@ -31,7 +31,11 @@ type Server struct {
 
 // New makes a server, or says what is wrong with its configuration.
 func New(c Config) (*Server, error) {
-	policy, err := compile(c)
+	own, err := c.policy()
+	if err != nil {
+		return nil, err
+	}
+	last, err := builtin()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +47,8 @@ func New(c Config) (*Server, error) {
 		mux:    http.NewServeMux(),
 		generator: &generator{
 			template:        template{stripReasoning: c.StripReasoning, parseSpecial: c.ParseSpecial},
-			policy:          policy,
+			policy:          policy{rules: append(own.rules, last.rules...)},
+			successRate:     c.SuccessRate,
 			seed:            mix(c.Seed, 0),
 			noncanonical:    c.Noncanonical,
 			missingLogprobs: c.MissingLogprobs,
@@ -78,19 +83,19 @@ const wireVersion = "0.28.0+polar.sim"
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Calls are the last model calls that have ended, oldest first.
+// Calls are the last model calls, oldest first. A call that has ended is
+// recorded so before its client can see the end.
 func (s *Server) Calls() []Recorded { return s.calls.list() }
 
 // chat is the life of one model call.
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	body, err := s.body(w, r)
 	n, fault := s.faults.next()
-	rec := Recorded{Number: n, ID: "chatcmpl-sim-" + strconv.Itoa(n), Ended: EndRefused}
-	defer func() { s.calls.add(rec) }() // before breakConnection leaves the handler too
+	rec := s.calls.begin(n, "chatcmpl-sim-"+strconv.Itoa(n))
 	switch {
 	case err != nil:
 	case fault.is(FaultDrop):
-		rec.Ended = EndDropped
+		rec.end(EndDropped, 0, nil)
 		breakConnection()
 	case fault.is(FaultStatus):
 		if fault.RetryAfter != "" {
@@ -99,7 +104,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		err = &apiError{status: fault.Status, kind: "InternalServerError", message: "simulated fault"}
 	}
 	if err != nil {
-		refuse(w, err)
+		rec.refuse(w, err)
 		return
 	}
 	req, err := decodeChat(body)
@@ -113,42 +118,34 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		refuse(w, err)
+		rec.refuse(w, err)
 		return
 	}
 	prompt := s.generator.template.render(req.conversation)
 	if err := req.fit(len(prompt), s.config.ContextLimit); err != nil {
-		refuse(w, err)
+		rec.refuse(w, err)
 		return
 	}
 	gen := s.generator.generate(req.conversation, prompt, req.options)
-	rec.Stream, rec.PromptIDs, rec.TokenIDs, rec.Logprobs = req.stream, prompt, gen.tokens, gen.logprobs
+	rec.sampled(req.stream, prompt, &gen)
 	name := req.model
 	if name == "" {
 		name = s.config.Model
 	}
 	a := answering{
-		prompt: prompt, gen: &gen, fault: fault, record: &rec,
-		reply: newReplyWriter(req, &gen, rec.ID, name, time.Now().Unix()),
+		prompt: prompt, gen: &gen, fault: fault, record: rec,
+		reply: newReplyWriter(req, &gen, rec.id, name, time.Now().Unix()),
 		pace:  newPace(s.config, fault),
 		chunk: s.config.ChunkTokens,
 	}
-	rec.Ended = EndAborted
-	defer func() { rec.Text = string(a.text) }()
 	if req.stream {
-		a.stream(r.Context(), w)
+		err = a.stream(r.Context(), w)
 	} else {
-		a.whole(r.Context(), w)
+		err = a.whole(r.Context(), w)
 	}
-}
-
-// refuse writes an error; one that is not in the wire's shape is a bad request.
-func refuse(w http.ResponseWriter, err error) {
-	var e *apiError
-	if !errors.As(err, &e) {
-		e = badRequest("", "%v", err)
+	if err != nil { // nothing but the client's leaving goes wrong here
+		rec.end(EndAborted, a.sent, a.text)
 	}
-	e.write(w)
 }
 
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -163,7 +160,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		var large *http.MaxBytesError
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return buf, nil
 		case errors.As(err, &large):
 			return nil, &apiError{status: http.StatusRequestEntityTooLarge, kind: "BadRequestError", message: fmt.Sprintf("the body is larger than %d bytes", limit)}
@@ -178,19 +175,19 @@ type answering struct {
 	prompt []int32
 	gen    *generation
 	fault  *Fault
-	record *Recorded
+	record *recorder
 	reply  *replyWriter
 	pace   pace
 	chunk  int
-	text   []byte // sent so far
+	sent   int // tokens
+	text   []byte
 }
 
-// stream sends the answer piece by piece. It returns early if the client
-// leaves.
-func (a *answering) stream(ctx context.Context, w http.ResponseWriter) {
+// stream sends the answer piece by piece. An error means that the client left.
+func (a *answering) stream(ctx context.Context, w http.ResponseWriter) error {
 	out := &stream{sse: sse.NewWriter(w)}
-	if a.pace.wait(ctx, out, 0) != nil {
-		return
+	if err := a.pace.wait(ctx, out, 0); err != nil {
+		return err
 	}
 	out.add(a.reply.first(out.take(), a.prompt))
 	breaks := a.breaksAfter()
@@ -200,56 +197,57 @@ func (a *answering) stream(ctx context.Context, w http.ResponseWriter) {
 			n = min(n, breaks-r.next)
 		}
 		if n == 0 {
-			if a.interrupt(ctx, out) != nil {
-				return
+			if err := a.interrupt(ctx, out); err != nil {
+				return err
 			}
 			breaks = -1
 			continue
 		}
-		if a.pace.wait(ctx, out, r.next+n) != nil {
-			return
+		if err := a.pace.wait(ctx, out, r.next+n); err != nil {
+			return err
 		}
 		ids, logprobs, d := r.read(n)
 		out.add(a.reply.chunk(out.take(), ids, logprobs, d, r.done()))
-		a.text = append(a.text, d.text...)
-		a.record.Sent = r.next
-		if out.full() && (out.flush() != nil || ctx.Err() != nil) {
-			return
+		a.sent, a.text = r.next, append(a.text, d.text...)
+		if !out.full() {
+			continue
+		}
+		if err := errors.Join(out.flush(), ctx.Err()); err != nil {
+			return err
 		}
 	}
 	if a.reply.req.includeUsage {
 		out.add(a.reply.usageChunk(out.take(), len(a.prompt), len(a.gen.tokens)))
 	}
 	out.add(append(out.take(), "[DONE]"...))
-	if out.flush() == nil && ctx.Err() == nil {
-		a.record.Ended = EndFinished
-	}
+	a.record.end(EndFinished, a.sent, a.text)
+	return errors.Join(out.flush(), ctx.Err())
 }
 
-// whole sends the answer in one piece once it is complete.
-func (a *answering) whole(ctx context.Context, w http.ResponseWriter) {
-	if a.fault.is(FaultStall) && a.interrupt(ctx, nil) != nil {
-		return
+// whole sends the answer in one piece once it is complete. An error means that
+// the client left.
+func (a *answering) whole(ctx context.Context, w http.ResponseWriter) error {
+	if a.fault.is(FaultStall) {
+		if err := a.interrupt(ctx, nil); err != nil {
+			return err
+		}
 	}
-	if a.pace.wait(ctx, nil, len(a.gen.tokens)) != nil {
-		return
+	if err := a.pace.wait(ctx, nil, len(a.gen.tokens)); err != nil {
+		return err
 	}
 	r := reader{gen: a.gen}
 	_, _, d := r.read(len(a.gen.tokens))
 	body := a.reply.whole(make([]byte, 0, 8*len(a.prompt)+128*len(a.gen.tokens)), a.prompt, d)
-	a.text = append(a.text, d.text...)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if a.fault.is(FaultCut) {
-		a.record.Ended = EndCut
+		a.record.end(EndCut, 0, nil)
 		writeJSON(w, http.StatusOK, body[:len(body)/2])
 		_ = http.NewResponseController(w).Flush() // it is about to break anyway
 		breakConnection()
 	}
-	a.record.Sent = len(a.gen.tokens)
+	a.record.end(EndFinished, len(a.gen.tokens), []byte(d.text))
 	writeJSON(w, http.StatusOK, body)
-	if ctx.Err() == nil {
-		a.record.Ended = EndFinished
-	}
+	return ctx.Err()
 }
 
 // breaksAfter is how many tokens a fault lets through, or -1. It always holds
@@ -263,11 +261,15 @@ func (a *answering) breaksAfter() int {
 
 // interrupt breaks the connection or waits, as the fault says.
 func (a *answering) interrupt(ctx context.Context, out *stream) error {
-	if out != nil && out.flush() != nil {
-		return context.Canceled
+	if a.fault.is(FaultCut) {
+		a.record.end(EndCut, a.sent, a.text)
+	}
+	if out != nil {
+		if err := out.flush(); err != nil {
+			return err
+		}
 	}
 	if a.fault.is(FaultCut) {
-		a.record.Ended = EndCut
 		breakConnection()
 	}
 	if a.fault.Delay > 0 {
@@ -301,7 +303,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		err = badRequest("prompt", "give prompt or messages")
 	}
 	if err != nil {
-		refuse(w, err)
+		asRefusal(err).write(w)
 		return
 	}
 	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.config.ContextLimit)
@@ -336,7 +338,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		refuse(w, err)
+		asRefusal(err).write(w)
 		return
 	}
 	b := rawjson.AppendString([]byte(`{"prompt":`), string(Decode(req.tokens)))

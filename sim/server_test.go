@@ -26,29 +26,29 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // parse makes a configuration of YAML.
-func parse(t testing.TB, yaml string) sim.Config {
-	t.Helper()
+func parse(tb testing.TB, yaml string) sim.Config {
+	tb.Helper()
 	c, err := sim.Parse([]byte(yaml))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }
 
-func start(t testing.TB, c sim.Config) *sim.Server {
-	t.Helper()
+func start(tb testing.TB, c sim.Config) *sim.Server {
+	tb.Helper()
 	s, err := sim.New(c)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // ask sends a body without a socket.
-func ask(t testing.TB, s http.Handler, path, body string) *httptest.ResponseRecorder {
-	t.Helper()
+func ask(tb testing.TB, s http.Handler, path, body string) *httptest.ResponseRecorder {
+	tb.Helper()
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
+	s.ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodPost, path, strings.NewReader(body)))
 	return w
 }
 
@@ -113,14 +113,14 @@ type wire struct {
 
 // read decodes a reply with encoding/json, so as to check what is written by
 // hand.
-func read(t testing.TB, contentType string, body io.Reader) answered {
-	t.Helper()
+func read(tb testing.TB, contentType string, body io.Reader) answered {
+	tb.Helper()
 	var out answered
 	var calls []struct{ name, arguments, id string }
 	add := func(data []byte) {
 		var w wire
 		if err := json.Unmarshal(data, &w); err != nil {
-			t.Fatalf("%s: %v", data, err)
+			tb.Fatalf("%s: %v", data, err)
 		}
 		out.Chunks++
 		if w.Prompt != nil {
@@ -153,7 +153,7 @@ func read(t testing.TB, contentType string, body io.Reader) answered {
 			if c.Logprobs != nil {
 				for _, l := range c.Logprobs.Content {
 					if float64(float32(l.Logprob)) != l.Logprob {
-						t.Errorf("logprob %v is not a float32", l.Logprob)
+						tb.Errorf("logprob %v is not a float32", l.Logprob)
 					}
 					out.Logprobs = append(out.Logprobs, float32(l.Logprob))
 					out.LogprobTokens = append(out.LogprobTokens, l.Token)
@@ -181,7 +181,7 @@ func read(t testing.TB, contentType string, body io.Reader) answered {
 	} else {
 		data, err := io.ReadAll(body)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		add(data)
 	}
@@ -197,19 +197,19 @@ func read(t testing.TB, contentType string, body io.Reader) answered {
 	}
 	raw, err := json.Marshal(message)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	out.Message = raw
 	return out
 }
 
-func chat(t testing.TB, s http.Handler, body string) answered {
-	t.Helper()
-	w := ask(t, s, chatPath, body)
+func chat(tb testing.TB, s http.Handler, body string) answered {
+	tb.Helper()
+	w := ask(tb, s, chatPath, body)
 	if w.Code != http.StatusOK {
-		t.Fatalf("status %d: %s", w.Code, w.Body)
+		tb.Fatalf("status %d: %s", w.Code, w.Body)
 	}
-	return read(t, w.Header().Get("Content-Type"), w.Body)
+	return read(tb, w.Header().Get("Content-Type"), w.Body)
 }
 
 var created = regexp.MustCompile(`"created":\d+`)

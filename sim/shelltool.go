@@ -105,14 +105,12 @@ func shellOf(t tool) (s *shellTool, required bool) {
 	}
 	_ = rawjson.EachElement(schema.Get("required"), func(value []byte) error {
 		name, err := rawjson.String(value)
-		switch {
-		case err != nil:
-		case name == s.parameter:
+		if name == s.parameter {
 			required = true
-		default:
+		} else if err == nil {
 			s.required.Set(name, someValue(properties.Get(name)))
 		}
-		return nil
+		return err
 	})
 	return s, required
 }

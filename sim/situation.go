@@ -84,7 +84,7 @@ func bounded(text string) string {
 }
 
 // answer is what the first rule that holds says. If none does, it is said so.
-func (p policy) answer(c conversation, rng *rand.Rand) answer {
+func (p policy) answer(c conversation, successRate float64, rng *rand.Rand) answer {
 	s := situationOf(c)
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -92,7 +92,7 @@ func (p policy) answer(c conversation, rng *rand.Rand) answer {
 		if !ok {
 			continue
 		}
-		if act := r.action.choose(rng); act != nil {
+		if act := r.action.choose(successRate, rng); act != nil {
 			return act.perform(s, data, rng)
 		}
 	}
@@ -137,9 +137,13 @@ func (r *rule) holds(s *situation) (data map[string]string, ok bool) {
 
 // choose follows the chances to an action that has none; nil means to go on
 // with the next rule.
-func (a *action) choose(rng *rand.Rand) *action {
+func (a *action) choose(successRate float64, rng *rand.Rand) *action {
 	for a != nil && a.then != nil {
-		if rng.Float64() < a.chance {
+		chance := a.chance
+		if a.bySuccessRate {
+			chance = successRate
+		}
+		if rng.Float64() < chance {
 			a = a.then
 		} else {
 			a = a.otherwise

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -26,6 +27,15 @@ func badRequest(param, format string, args ...any) *apiError {
 		status: http.StatusBadRequest, kind: "BadRequestError", param: param,
 		message: fmt.Sprintf(format, args...),
 	}
+}
+
+// asRefusal makes any error one that can be written; what is not in the wire's
+// shape yet is a bad request.
+func asRefusal(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e
+	}
+	return badRequest("", "%v", err)
 }
 
 func (e *apiError) write(w http.ResponseWriter) {
@@ -119,18 +129,16 @@ func decodeChat(body []byte) (*chatRequest, error) {
 		case "n":
 			choices, err = rawjson.Int(value)
 		default:
-			err = req.options.decode(key, value)
+			err = req.sampling(key, value)
 		}
 		if err != nil {
 			return badRequest(key, "%s: %v", key, err)
 		}
 		return nil
 	})
-	switch refused, isRefusal := err.(*apiError); {
-	case isRefusal:
-		return nil, refused
+	switch {
 	case err != nil:
-		return nil, badRequest("", "%v", err)
+		return nil, asRefusal(err)
 	case choices != 1:
 		return nil, badRequest("n", "n: %d choices asked for, the simulation gives 1", choices)
 	case req.topLogprobs > 0 && !req.logprobs:
@@ -155,8 +163,9 @@ func decodeMessages(value []byte) ([]llm.Message, error) {
 	return list, err
 }
 
-// decode reads a sampling parameter; one that changes nothing here is let pass.
-func (o *options) decode(key string, value []byte) error {
+// sampling reads a sampling parameter; one that changes nothing here is let
+// pass.
+func (o *options) sampling(key string, value []byte) error {
 	switch key {
 	case "seed":
 		n, err := rawjson.Int(value)
@@ -262,10 +271,8 @@ func decodeTokenize(body []byte) (tokenizeRequest, error) {
 		}
 		return nil
 	})
-	if refused, ok := err.(*apiError); ok {
-		return req, refused
-	} else if err != nil {
-		return req, badRequest("", "%v", err)
+	if err != nil {
+		return req, asRefusal(err)
 	}
 	if messages != nil {
 		req.chat, err = decodeChat(body)

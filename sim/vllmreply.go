@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strconv"
 
 	"polar/rawjson"
@@ -34,6 +35,9 @@ func newReplyWriter(req *chatRequest, gen *generation, id, model string, created
 
 // first is the chunk with the role, and alone the one with the prompt's ids.
 func (w *replyWriter) first(dst []byte, prompt []int32) []byte {
+	if w.req.returnIDs {
+		dst = slices.Grow(dst, len(w.head)+8*len(prompt)+256)
+	}
 	dst = append(dst, w.head...)
 	dst = append(dst, `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`...)
 	if w.req.returnIDs {
@@ -132,7 +136,7 @@ func (w *replyWriter) finishReason() string {
 	return "stop"
 }
 
-// usage is the chunk after the last, or the usage of a whole answer.
+// usageChunk is the chunk after the last.
 func (w *replyWriter) usageChunk(dst []byte, prompt, sampled int) []byte {
 	dst = append(dst, w.head...)
 	dst = append(dst, "],"...)
