@@ -20,7 +20,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
 	tests := map[string]struct{ body, param, message string }{
 		"not JSON":               {`{"model":`, "", "not valid JSON: a value expected at byte 9"},
-		"nothing":                {``, "", "not valid JSON: an object expected at byte 0"},
+		"nothing":                {``, "", "not valid JSON: a value expected at byte 0"},
 		"not an object":          {`[]`, "", "not valid JSON: an object expected at byte 0"},
 		"two values":             {`{` + hi + `} {}`, "", "not valid JSON: the end expected at byte 46"},
 		"no messages":            {`{"model":"m"}`, "messages", "at least one message expected"},
