@@ -29,11 +29,23 @@ func newClient(connections int) *http.Client {
 	}}
 }
 
-// body is a request of about size bytes that asks for what training needs.
+// body is a request of about size bytes that asks for what training needs. Its
+// history is turns of 4 KB: one of a larger size begins with the same turns.
 func body(size int) []byte {
-	const head = `{"model":"m","stream":true,"stream_options":{"include_usage":true},"logprobs":true,"return_token_ids":true,"messages":[{"role":"user","content":"`
-	fill := max(size-len(head)-4, 1)
-	return []byte(head + strings.Repeat("history ", fill/8+1)[:fill] + `"}]}`)
+	const turn = 4 << 10
+	out := []byte(`{"model":"m","stream":true,"stream_options":{"include_usage":true},"logprobs":true,"return_token_ids":true,"messages":[`)
+	for i := 0; i == 0 || len(out) < size; i++ {
+		role, n := "user", min(turn, max(size-len(out), 16))
+		if i > 0 {
+			out = append(out, ',')
+			n = turn
+		}
+		if i%2 == 1 {
+			role = "assistant"
+		}
+		out = fmt.Appendf(out, `{"role":%q,"content":"%d %s"}`, role, i, strings.Repeat("history ", n/8))
+	}
+	return append(out, "]}"...)
 }
 
 // call makes one call and reads it to its end. It returns when the first byte
@@ -58,13 +70,15 @@ func call(ctx context.Context, c *http.Client, t target, payload []byte) (first,
 		return 0, 0, fmt.Errorf("%s: %s: %s", t.name, resp.Status, buf[:n])
 	}
 	tail := append([]byte(nil), buf[:n]...)
+	size := n
 	for err == nil {
 		n, err = resp.Body.Read(buf)
+		size += n
 		tail = append(tail, buf[:n]...)
 		tail = tail[max(0, len(tail)-64):]
 	}
 	if !errors.Is(err, io.EOF) {
-		return 0, 0, err
+		return 0, 0, fmt.Errorf("%s: after %d bytes: %w", t.name, size, err)
 	}
 	if !bytes.Contains(tail, []byte("[DONE]")) {
 		return 0, 0, fmt.Errorf("%s: the answer did not end", t.name)

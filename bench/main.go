@@ -96,5 +96,13 @@ func proxy(address, engine string) error {
 	if err != nil {
 		return err
 	}
-	return http.Serve(l, p)
+	// Without full duplex the server closes a request's body when an engine
+	// answers before the proxy has noticed that body's end, and cuts the answer.
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		p.ServeHTTP(w, r)
+	}))
 }
