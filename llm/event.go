@@ -29,6 +29,9 @@ type Event struct {
 	Usage    *Usage
 	// Engine says who answered; on the first event.
 	Engine *Engine
+	// More says that the next event is here already and is not the last: who
+	// writes this one to a connection may wait for that before it flushes.
+	More bool
 }
 
 // The values of Finish, as Chat Completions names them.
