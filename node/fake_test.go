@@ -257,13 +257,13 @@ func (f evaluatorFunc) Evaluate(ctx context.Context, c evaluate.Case) (evaluate.
 	return f(ctx, c)
 }
 
-func plugins(t *testing.T) node.Plugins {
-	t.Helper()
+func plugins(tb testing.TB) node.Plugins {
+	tb.Helper()
 	driver, err := local.New(local.Config{
-		Dir: filepath.Join(t.TempDir(), "sandboxes"), Path: os.Getenv("PATH"), GraceSeconds: 0.05,
+		Dir: filepath.Join(tb.TempDir(), "sandboxes"), Path: os.Getenv("PATH"), GraceSeconds: 0.05,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return node.Plugins{
 		Harnesses: polar.Registry[harness.Preset]{

@@ -78,11 +78,11 @@ func (n *Node) pull(ctx context.Context, all *sync.WaitGroup) {
 			continue
 		}
 		backoff = minBackoff
-		news := n.stop(reply.Cancel)
+		news := false
 		for _, a := range reply.Sessions {
 			news = n.begin(ctx, all, a) || news
 		}
-		if !news {
+		if !n.stop(reply.Cancel) && !news {
 			wait(ctx, idleReplyPause)
 		}
 	}

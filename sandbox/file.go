@@ -75,9 +75,15 @@ func Pipe(write func(io.Writer) error, read func(io.Reader) error) error {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		err := write(w)
-		_ = w.CloseWithError(err)
-		written <- err
+		var err error
+		defer func() {
+			if p := recover(); p != nil { // in its own goroutine it would end the process
+				err = fmt.Errorf("panic: %v", p)
+			}
+			_ = w.CloseWithError(err)
+			written <- err
+		}()
+		err = write(w)
 	}()
 	readErr := read(r)
 	_ = r.CloseWithError(errReaderEnded)
