@@ -157,11 +157,14 @@ type reader struct {
 	parser parser
 	shown  int // bytes of text so far
 	text   []byte
+	delta  delta
 }
 
 // read takes the next n tokens. At the end of the answer it gives out all that
-// was held back.
-func (r *reader) read(n int) (ids []int32, logprobs []float32, d delta) {
+// was held back. The delta is good until the next read.
+func (r *reader) read(n int) (ids []int32, logprobs []float32, d *delta) {
+	d = &r.delta
+	d.reset()
 	from := r.next
 	r.next = min(from+n, len(r.gen.tokens))
 	for _, id := range r.gen.tokens[from:r.next] {
@@ -173,10 +176,10 @@ func (r *reader) read(n int) (ids []int32, logprobs []float32, d delta) {
 			}
 			r.shown += len(r.text)
 		}
-		r.parser.add(id, r.text, &d)
+		r.parser.add(id, r.text, d)
 	}
 	if r.done() {
-		r.parser.end(&d)
+		r.parser.end(d)
 	}
 	return r.gen.tokens[from:r.next], r.gen.logprobs[from:r.next], d
 }

@@ -9,8 +9,8 @@ import (
 
 // delta is what the parser made of some tokens.
 type delta struct {
-	reasoning string
-	text      string
+	reasoning []byte
+	text      []byte
 	calls     []callDelta
 }
 
@@ -18,7 +18,12 @@ type delta struct {
 type callDelta struct {
 	index     int
 	name      string
-	arguments string
+	arguments []byte
+}
+
+// reset empties the delta and keeps its room.
+func (d *delta) reset() {
+	d.reasoning, d.text, d.calls = d.reasoning[:0], d.text[:0], d.calls[:0]
 }
 
 // parser turns sampled tokens into reasoning, text and tool calls as an
@@ -126,18 +131,18 @@ func (p *parser) emit(d *delta, text []byte) {
 	}
 	switch p.in {
 	case inText:
-		d.text += string(text)
+		d.text = append(d.text, text...)
 	case inThinking:
-		d.reasoning += string(text)
+		d.reasoning = append(d.reasoning, text...)
 	case inCall:
 		if !p.named {
 			return
 		}
 		if n := len(d.calls); n > 0 && d.calls[n-1].index == p.calls {
-			d.calls[n-1].arguments += string(text)
+			d.calls[n-1].arguments = append(d.calls[n-1].arguments, text...)
 			return
 		}
-		d.calls = append(d.calls, callDelta{index: p.calls, arguments: string(text)})
+		d.calls = append(d.calls, callDelta{index: p.calls, arguments: bytes.Clone(text)})
 	}
 }
 

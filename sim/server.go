@@ -245,7 +245,7 @@ func (a *answering) whole(ctx context.Context, w http.ResponseWriter) error {
 		_ = http.NewResponseController(w).Flush() // it is about to break anyway
 		breakConnection()
 	}
-	a.record.end(EndFinished, len(a.gen.tokens), []byte(d.text))
+	a.record.end(EndFinished, len(a.gen.tokens), d.text)
 	writeJSON(w, http.StatusOK, body)
 	return ctx.Err()
 }

@@ -49,17 +49,17 @@ func (w *replyWriter) first(dst []byte, prompt []int32) []byte {
 
 // chunk is what came since the chunk before. It is sent even if the parsers
 // made nothing of it, since its ids and logprobs count.
-func (w *replyWriter) chunk(dst []byte, ids []int32, logprobs []float32, d delta, last bool) []byte {
+func (w *replyWriter) chunk(dst []byte, ids []int32, logprobs []float32, d *delta, last bool) []byte {
 	dst = append(dst, w.head...)
 	dst = append(dst, `{"index":0,"delta":{`...)
 	comma := len(dst)
-	if d.reasoning != "" && !w.req.hideReasoning {
+	if len(d.reasoning) > 0 && !w.req.hideReasoning {
 		dst = append(dst, `,"reasoning":`...)
-		dst = rawjson.AppendString(dst, d.reasoning)
+		dst = rawjson.AppendString(dst, string(d.reasoning))
 	}
-	if d.text != "" {
+	if len(d.text) > 0 {
 		dst = append(dst, `,"content":`...)
-		dst = rawjson.AppendString(dst, d.text)
+		dst = rawjson.AppendString(dst, string(d.text))
 	}
 	if len(d.calls) > 0 {
 		dst = append(dst, `,"tool_calls":[`...)
@@ -93,7 +93,7 @@ func (w *replyWriter) callDelta(dst []byte, c callDelta) []byte {
 		dst = append(dst, `,"function":{`...)
 	}
 	dst = append(dst, `"arguments":`...)
-	dst = rawjson.AppendString(dst, c.arguments)
+	dst = rawjson.AppendString(dst, string(c.arguments))
 	return append(dst, "}}"...)
 }
 
@@ -155,18 +155,18 @@ func appendUsage(dst []byte, prompt, sampled int) []byte {
 
 // whole is the answer to a request that did not ask for a stream. The calls of
 // d are complete.
-func (w *replyWriter) whole(dst []byte, prompt []int32, d delta) []byte {
+func (w *replyWriter) whole(dst []byte, prompt []int32, d *delta) []byte {
 	w.called = len(d.calls)
 	dst = append(dst, w.head...)
 	dst = append(dst, `{"index":0,"message":{"role":"assistant","content":`...)
-	if d.text == "" && len(d.calls) > 0 {
+	if len(d.text) == 0 && len(d.calls) > 0 {
 		dst = append(dst, "null"...)
 	} else {
-		dst = rawjson.AppendString(dst, d.text)
+		dst = rawjson.AppendString(dst, string(d.text))
 	}
-	if d.reasoning != "" && !w.req.hideReasoning {
+	if len(d.reasoning) > 0 && !w.req.hideReasoning {
 		dst = append(dst, `,"reasoning":`...)
-		dst = rawjson.AppendString(dst, d.reasoning)
+		dst = rawjson.AppendString(dst, string(d.reasoning))
 	}
 	dst = append(dst, `,"tool_calls":[`...)
 	for i, c := range d.calls {
@@ -178,7 +178,7 @@ func (w *replyWriter) whole(dst []byte, prompt []int32, d delta) []byte {
 		dst = append(dst, `,"type":"function","function":{"name":`...)
 		dst = rawjson.AppendString(dst, c.name)
 		dst = append(dst, `,"arguments":`...)
-		dst = rawjson.AppendString(dst, c.arguments)
+		dst = rawjson.AppendString(dst, string(c.arguments))
 		dst = append(dst, "}}"...)
 	}
 	dst = append(dst, "]}"...)
