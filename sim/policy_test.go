@@ -145,7 +145,7 @@ func TestTheBuiltInPolicyAnswersAnything(t *testing.T) {
 		"a summary":           {`{"role":"system","content":"You are a context summarization assistant."},{"role":"user","content":"Create x"}`, "", "## Goal"},
 		"a compaction":        {`{"role":"user","content":"You are performing a CONTEXT CHECKPOINT COMPACTION."}`, bashTool, "## Goal"},
 		"no tools":            {`{"role":"user","content":"Fix the bug in x.py"}`, "", "no tools"},
-		"an unknown task":     {`{"role":"user","content":"Fix the bug in x.py"}`, bashTool, `bash {"command": "pwd && ls -la"}`},
+		"an unknown task":     {`{"role":"user","content":"Fix the bug in x.py"}`, bashTool, `bash {"command": "ls -A"}`},
 		"a command":           {"{\"role\":\"user\",\"content\":\"Please run `make test` now\"}", bashTool, `bash {"command": "make test"}`},
 		"a harness's wording": {`{"role":"user","content":"Create hello.txt containing hello"},{"role":"tool","content":""}`, bashTool, `printf '%s\\n' 'hello' > 'hello.txt'`},
 	} {
