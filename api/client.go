@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -90,7 +91,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if err != nil {
 		return h, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
 		return h, statusError(resp)
 	}
@@ -143,7 +144,7 @@ func (c *Client) Artifact(ctx context.Context, id polar.SessionID, path string) 
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		return nil, statusError(resp)
 	}
 	return resp.Body, nil
@@ -175,7 +176,7 @@ func call[T any](ctx context.Context, c *Client, method, path string, body []byt
 	if err != nil {
 		return v, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return v, statusError(resp)
 	}
@@ -188,9 +189,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, hea
 	if err != nil {
 		return nil, fmt.Errorf("rollout server %q: %w", c.URL, err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -205,8 +204,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, hea
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("no rollout server at %s: start one with polar serve: %w", root, syscall.ECONNREFUSED)
 	}
-	var short *url.Error
-	if errors.As(err, &short) { // the method and the path say nothing to a user
+	if short, ok := errors.AsType[*url.Error](err); ok { // the method and the path say nothing to a user
 		err = fmt.Errorf("rollout server %s: %w", root, short.Err)
 	}
 	return resp, err

@@ -64,7 +64,7 @@ func (c *Client) readEvents(ctx context.Context, after *int64, yield func(Event,
 	if err != nil {
 		return false, true, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return false, true, statusError(resp)
 	}

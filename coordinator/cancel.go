@@ -13,14 +13,12 @@ import (
 // register_if_missing is refused should it be submitted late.
 func (c *Coordinator) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	id := polar.TaskID(r.PathValue("id"))
-	register := false
-	if s, given := r.URL.Query()["register_if_missing"]; given && s[0] != "" {
+	value, register := r.URL.Query()["register_if_missing"]
+	if register && value[0] != "" {
 		var err error
-		if register, err = strconv.ParseBool(s[0]); err != nil {
-			return polar.Invalid("register_if_missing", "%q is not true or false", s[0])
+		if register, err = strconv.ParseBool(value[0]); err != nil {
+			return polar.Invalid("register_if_missing", "%q is not true or false", value[0])
 		}
-	} else {
-		register = given
 	}
 	if _, err := c.Store.Cancel(r.Context(), id); err != nil {
 		if !errors.Is(err, api.ErrNotFound) || !register || !polar.ValidID(string(id)) {

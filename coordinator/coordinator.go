@@ -56,6 +56,12 @@ type Sessions interface {
 	Health(ctx context.Context) error
 }
 
+// Records answers questions.
+type Records interface {
+	Tasks
+	Sessions
+}
+
 // Feed is what has happened, in order.
 type Feed interface {
 	Events(ctx context.Context, after int64, limit int) ([]api.Event, error)
@@ -75,8 +81,7 @@ type Outbox interface {
 type Store interface {
 	Queue
 	Stopper
-	Tasks
-	Sessions
+	Records
 	Feed
 	Outbox
 }

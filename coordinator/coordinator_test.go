@@ -40,36 +40,36 @@ type server struct {
 
 // start runs a coordinator on the data folder until the test ends or stop is
 // called.
-func start(t testing.TB, dir string, change func(*coordinator.Config)) *server {
-	t.Helper()
-	s := &server{t: t, dir: dir, log: &bytes.Buffer{}}
+func start(tb testing.TB, dir string, change func(*coordinator.Config)) *server {
+	tb.Helper()
+	s := &server{t: tb, dir: dir, log: &bytes.Buffer{}}
 	var err error
-	if s.store, err = store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "polar.db")}); err != nil {
-		t.Fatal(err)
+	if s.store, err = store.Open(tb.Context(), store.Config{Path: filepath.Join(dir, "polar.db")}); err != nil {
+		tb.Fatal(err)
 	}
 	if s.blobs, err = store.OpenBlobs(filepath.Join(dir, "blobs")); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cfg := coordinator.Config{Store: s.store, Blobs: s.blobs, Log: slog.New(slog.NewTextHandler(&locked{w: s.log}, nil))}
 	if change != nil {
 		change(&cfg)
 	}
 	if s.Coordinator, err = coordinator.New(cfg); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		if err := s.store.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
-	t.Cleanup(s.stop)
+	tb.Cleanup(s.stop)
 	return s
 }
 

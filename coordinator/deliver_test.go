@@ -292,8 +292,7 @@ func TestSessionArtifactsAndCalls(t *testing.T) {
 	r := result(s.claim("n1", 1, 0).Sessions[0].Session)
 	r.Artifacts = []polar.Artifact{{Path: "logs/agent.html", Size: size, Blob: hash}}
 	s.report(r)
-	var whole polar.Result
-	whole = want[polar.Result](s, 200, "GET", "/rollout/session/a.0", "")
+	whole := want[polar.Result](s, 200, "GET", "/rollout/session/a.0", "")
 	if d := cmp.Diff(r.Trajectory.Traces[0].ResponseIDs, whole.Trajectory.Traces[0].ResponseIDs); d != "" {
 		t.Error(d)
 	}

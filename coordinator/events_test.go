@@ -141,7 +141,7 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if text, err := io.ReadAll(f); err != nil || string(text) != "it went well" {
 		t.Errorf("artifact %q, %v", text, err)
 	}
@@ -188,7 +188,7 @@ func TestClientSaysWhatToDoWithoutAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "http://" + l.Addr().String()
-	l.Close()
+	_ = l.Close()
 	_, err = (&api.Client{URL: url}).Status(t.Context())
 	if err == nil || !strings.HasPrefix(err.Error(), "no rollout server at "+url+": start one with polar serve") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
@@ -197,9 +197,9 @@ func TestClientSaysWhatToDoWithoutAServer(t *testing.T) {
 
 func TestLargeBodyIsAnsweredWhileItIsSent(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), func(c *coordinator.Config) { c.MaxBodyBytes = 16 << 20 })
+	s := start(t, t.TempDir(), func(c *coordinator.Config) { c.MaxBodyBytes = 1 << 20 })
 	c := serve(t, s)
-	_, err := c.Submit(t.Context(), make([]byte, 100<<20))
+	_, err := c.Submit(t.Context(), make([]byte, 8<<20))
 	var refused *api.StatusError
 	if !errors.As(err, &refused) || refused.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("%v", err)

@@ -173,7 +173,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func (c *Coordinator) stream(w http.ResponseWriter, r *http.Request, d document) {
 	w.Header().Set("Content-Type", "application/json")
 	body := d.reader()
-	defer body.Close()
+	defer func() { _ = body.Close() }()
 	if _, err := io.Copy(w, body); err != nil {
 		if r.Context().Err() == nil {
 			c.Log.Error("reply was cut", "path", r.URL.Path, "error", err)
@@ -186,8 +186,7 @@ func (c *Coordinator) stream(w http.ResponseWriter, r *http.Request, d document)
 // some more is read, so that a client that is still sending gets the answer.
 func (c *Coordinator) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, c.MaxBodyBytes))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
 		_, _ = io.CopyN(io.Discard, r.Body, 8*c.MaxBodyBytes)
 		return nil, err

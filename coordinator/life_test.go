@@ -288,7 +288,9 @@ func TestHealthAndStatus(t *testing.T) {
 			t.Errorf("/tasks%s: %+v", query, got)
 		}
 	}
-	s.store.Close()
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if h := want[api.Health](s, http.StatusServiceUnavailable, "GET", "/health", ""); h.Reason == "" {
 		t.Errorf("health without a store %+v", h)
 	}

@@ -120,7 +120,7 @@ func (c *Coordinator) getArtifact(w http.ResponseWriter, r *http.Request) error 
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		w.Header().Set("Content-Type", contentType(name))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		http.ServeContent(w, r, "", time.Time{}, f)
@@ -135,7 +135,7 @@ func (c *Coordinator) artifacts(blob string) ([]polar.Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(f)
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)

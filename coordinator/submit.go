@@ -38,8 +38,7 @@ func (c *Coordinator) Submit(ctx context.Context, body []byte) (api.SubmitReply,
 		return api.SubmitReply{}, err
 	}
 	if err := c.Check(task); err != nil {
-		var field *polar.FieldError
-		if errors.As(err, &field) {
+		if _, ok := errors.AsType[*polar.FieldError](err); ok {
 			return api.SubmitReply{}, err
 		}
 		return api.SubmitReply{}, &httpError{http.StatusBadRequest, err.Error()}

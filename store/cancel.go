@@ -48,7 +48,7 @@ func (s *Store) Cancel(ctx context.Context, id polar.TaskID) (flagged int, err e
 
 // Cancels lists the sessions that a node holds and must stop.
 func (s *Store) Cancels(ctx context.Context, node string) ([]api.Cancel, error) {
-	rows, err := s.reads.QueryContext(ctx, `SELECT id, attempt, cancel FROM sessions WHERE phase = 1 AND node = ? AND cancel != '' ORDER BY seq`, node)
+	rows, err := s.reads.QueryContext(ctx, `SELECT id, attempt, cancel FROM sessions INDEXED BY sessions_node WHERE phase = 1 AND node = ? AND cancel != '' ORDER BY seq`, node)
 	if err != nil {
 		return nil, fmt.Errorf("list cancels of node %s: %w", node, err)
 	}
@@ -70,9 +70,11 @@ func (t *tx) stop(ctx context.Context, now, task int64, id polar.TaskID, kind st
 		{`INSERT INTO results (session, task, blob) SELECT seq, task, '' FROM sessions WHERE task = ? AND phase = 0 ORDER BY idx`, []any{task}},
 		{`INSERT INTO deliveries (task, session, host, due) SELECT t.seq, s.seq, t.cb_host, ? FROM sessions s JOIN tasks t ON t.seq = s.task
 			WHERE s.task = ? AND s.phase = 0 AND t.cb_each AND t.cb_url != '' ORDER BY s.idx`, []any{now, task}},
-		{`INSERT INTO events (at, type, data)
+		{
+			`INSERT INTO events (at, type, data)
 			SELECT ?, ?, json_object('session_id', id, 'task_id', ?, 'status', ?, 'attempt', attempt) FROM sessions WHERE task = ? AND phase = 0 ORDER BY idx`,
-			[]any{now, api.EventSessionChanged, id, polar.Cancelled, task}},
+			[]any{now, api.EventSessionChanged, id, polar.Cancelled, task},
+		},
 		{`UPDATE sessions SET phase = 2, status = ?, cancel = ?, ended = ?, summary = json_set(?, '$.session_id', id, '$.attempt', attempt)
 			WHERE task = ? AND phase = 0`, []any{polar.Cancelled, kind, now, string(summary), task}},
 		{`UPDATE tasks SET completed = completed + waiting, waiting = 0 WHERE seq = ?`, []any{task}},

@@ -24,7 +24,7 @@ func (s *Store) Claim(ctx context.Context, node string, room int, lease time.Dur
 		}
 		bodies := map[int64]polar.Task{}
 		for len(out) < room {
-			a, ok, err := t.claimOne(ctx, node, nanos(now), nanos(now.Add(lease)), bodies)
+			a, ok, err := t.claimOne(ctx, node, nanos(now.Add(lease)), bodies)
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func (s *Store) Claim(ctx context.Context, node string, room int, lease time.Dur
 }
 
 // claimOne takes the next session; bodies saves reading a task twice.
-func (t *tx) claimOne(ctx context.Context, node string, now, until int64, bodies map[int64]polar.Task) (a api.Assignment, ok bool, err error) {
+func (t *tx) claimOne(ctx context.Context, node string, until int64, bodies map[int64]polar.Task) (a api.Assignment, ok bool, err error) {
 	var task, seq, queued int64
 	err = t.one(ctx, `SELECT seq, id FROM tasks WHERE waiting > 0 ORDER BY priority DESC, held, seq LIMIT 1`, nil, &task, &a.Session.Task)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -122,7 +122,7 @@ func (s *Store) Renew(ctx context.Context, node string, renewals []api.Renewal, 
 func (s *Store) Expire(ctx context.Context) (n int, err error) {
 	// It is asked for all the time and there is mostly nothing to do.
 	var due bool
-	err = s.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sessions WHERE phase = 1 AND lease_until <= ?)`, nanos(s.now())).Scan(&due)
+	err = s.reads.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sessions INDEXED BY sessions_lease WHERE phase = 1 AND lease_until <= ?)`, nanos(s.now())).Scan(&due)
 	if err != nil {
 		return 0, fmt.Errorf("expire leases: %w", err)
 	}
@@ -140,7 +140,7 @@ func (s *Store) Expire(ctx context.Context) (n int, err error) {
 }
 
 func (s *Store) expire(ctx context.Context, t *tx, now time.Time) (int, error) {
-	rows, err := each(ctx, t, sessionRow+` WHERE s.phase = 1 AND s.lease_until <= ? ORDER BY s.seq`, []any{nanos(now)}, scanRow)
+	rows, err := t.heldBy(ctx, `SELECT id FROM sessions INDEXED BY sessions_lease WHERE phase = 1 AND lease_until <= ? ORDER BY lease_until, seq`, nanos(now))
 	if err != nil {
 		return 0, err
 	}
@@ -157,7 +157,7 @@ func (s *Store) expire(ctx context.Context, t *tx, now time.Time) (int, error) {
 // there were.
 func (s *Store) Release(ctx context.Context, node string) (n int, err error) {
 	err = s.write(ctx, func(ctx context.Context, t *tx) error {
-		rows, err := each(ctx, t, sessionRow+` WHERE s.phase = 1 AND s.node = ? ORDER BY s.seq`, []any{node}, scanRow)
+		rows, err := t.heldBy(ctx, `SELECT id FROM sessions INDEXED BY sessions_node WHERE phase = 1 AND node = ? ORDER BY seq`, node)
 		if err != nil {
 			return err
 		}
@@ -174,6 +174,22 @@ func (s *Store) Release(ctx context.Context, node string) (n int, err error) {
 		return 0, fmt.Errorf("release sessions of node %s: %w", node, err)
 	}
 	return n, nil
+}
+
+// heldBy reads the sessions whose ids the query finds. The index is named in
+// the query: the planner would rather walk through every session.
+func (t *tx) heldBy(ctx context.Context, query string, arg any) ([]row, error) {
+	ids, err := each(ctx, t, query, arg, func(rows *sql.Rows, id *polar.SessionID) error { return rows.Scan(id) })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]row, len(ids))
+	for i, id := range ids {
+		if out[i], err = t.session(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // lose takes a session from a node that is gone. It is run again, unless it is

@@ -32,8 +32,6 @@ func (r *row) fields() []any {
 	}
 }
 
-func scanRow(rows *sql.Rows, r *row) error { return rows.Scan(r.fields()...) }
-
 func (t *tx) session(ctx context.Context, id polar.SessionID) (r row, err error) {
 	err = t.one(ctx, sessionRow+` WHERE s.id = ?`, []any{id}, r.fields()...)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -10,14 +10,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"polar"
 	"polar/api"
 	"polar/store"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const lease = 15 * time.Second
 
@@ -41,15 +38,15 @@ func (c *clock) add(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-func open(t testing.TB, dir string, c *clock) *store.Store {
-	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "polar.db"), Now: c.now})
+func open(tb testing.TB, dir string, c *clock) *store.Store {
+	tb.Helper()
+	s, err := store.Open(tb.Context(), store.Config{Path: filepath.Join(dir, "polar.db"), Now: c.now})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s
@@ -62,18 +59,18 @@ func newTask(id string, samples int) polar.Task {
 	}
 }
 
-func enqueue(t testing.TB, s *store.Store, task polar.Task) {
-	t.Helper()
-	if _, err := s.Enqueue(t.Context(), task); err != nil {
-		t.Fatal(err)
+func enqueue(tb testing.TB, s *store.Store, task polar.Task) {
+	tb.Helper()
+	if _, err := s.Enqueue(tb.Context(), task); err != nil {
+		tb.Fatal(err)
 	}
 }
 
-func claim(t testing.TB, s *store.Store, node string, room int) []polar.Session {
-	t.Helper()
-	got, err := s.Claim(t.Context(), node, room, lease)
+func claim(tb testing.TB, s *store.Store, node string, room int) []polar.Session {
+	tb.Helper()
+	got, err := s.Claim(tb.Context(), node, room, lease)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var out []polar.Session
 	for _, a := range got {
@@ -82,11 +79,11 @@ func claim(t testing.TB, s *store.Store, node string, room int) []polar.Session 
 	return out
 }
 
-func finish(t testing.TB, s *store.Store, v polar.Session, status polar.Status) api.Finished {
-	t.Helper()
-	done, err := s.Finish(t.Context(), outcome(v, status))
+func finish(tb testing.TB, s *store.Store, v polar.Session, status polar.Status) api.Finished {
+	tb.Helper()
+	done, err := s.Finish(tb.Context(), outcome(v, status))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return done
 }
@@ -356,7 +353,7 @@ func TestEventsAreKeptUpToABound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	enqueue(t, s, newTask("big", 1500))
 	if _, err := s.Cancel(t.Context(), "big"); err != nil { // 1500 events at once
 		t.Fatal(err)
@@ -377,18 +374,18 @@ func TestEventsAreKeptUpToABound(t *testing.T) {
 func TestSecondLockNamesTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l, err := store.Lock(dir)
+	l, err := store.Lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = store.Lock(dir)
+	_, err = store.Lock(t.Context(), dir)
 	if !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("second lock: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := store.Lock(dir)
+	again, err := store.Lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

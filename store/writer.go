@@ -168,12 +168,12 @@ func (t *tx) one(ctx context.Context, query string, args []any, dest ...any) err
 
 // each scans every row with scan. The rows are read to the end first, so that
 // use may change the tables.
-func each[T any](ctx context.Context, t *tx, query string, args []any, scan func(*sql.Rows, *T) error) ([]T, error) {
+func each[T any](ctx context.Context, t *tx, query string, arg any, scan func(*sql.Rows, *T) error) ([]T, error) {
 	stmt, err := t.prepare(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := stmt.QueryContext(ctx, args...)
+	rows, err := stmt.QueryContext(ctx, arg)
 	if err != nil {
 		return nil, err
 	}
