@@ -70,21 +70,13 @@ func Ints(dst []int32, data []byte) ([]int32, error) {
 		return dst, s.end()
 	}
 	for {
+		dst = s.plainInts(dst)
 		s.space()
-		negative := s.take('-')
-		i, n := s.pos, int64(0)
-		for i < len(data) && data[i]-'0' <= 9 {
-			n = n*10 + int64(data[i]-'0')
-			i++
+		n, err := s.int32()
+		if err != nil {
+			return dst, err
 		}
-		if i == s.pos || i-s.pos > 10 || n > math.MaxInt32 {
-			return dst, s.expected("a 32-bit integer")
-		}
-		s.pos = i
-		if negative {
-			n = -n
-		}
-		dst = append(dst, int32(n))
+		dst = append(dst, n)
 		s.space()
 		if s.take(',') {
 			continue
@@ -94,6 +86,49 @@ func Ints(dst []int32, data []byte) ([]int32, error) {
 		}
 		return dst, s.expected("a comma or the end of the array")
 	}
+}
+
+// plainInts reads integers of up to nine digits for as long as each is followed
+// by a comma, and stops before the first that is not as plain as that.
+func (s *scanner) plainInts(dst []int32) []int32 {
+	data, i := s.data, s.pos
+	for {
+		from, n := i, int32(0)
+		for i < len(data) {
+			digit := data[i] - '0'
+			if digit > 9 {
+				break
+			}
+			n = n*10 + int32(digit) // a number that overflows is not taken
+			i++
+		}
+		if i == from || i-from > 9 || i == len(data) || data[i] != ',' {
+			return dst
+		}
+		dst = append(dst, n)
+		i++
+		s.pos = i
+		if i < len(data) && data[i] == ' ' {
+			i++
+		}
+	}
+}
+
+func (s *scanner) int32() (int32, error) {
+	negative := s.take('-')
+	i, n := s.pos, int64(0)
+	for i < len(s.data) && s.data[i]-'0' <= 9 && i-s.pos <= 10 {
+		n = n*10 + int64(s.data[i]-'0')
+		i++
+	}
+	if i == s.pos || i-s.pos > 10 || n > math.MaxInt32 {
+		return 0, s.expected("a 32-bit integer")
+	}
+	s.pos = i
+	if negative {
+		n = -n
+	}
+	return int32(n), nil
 }
 
 // CountElements is how many elements a flat array has, so that a caller can
