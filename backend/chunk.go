@@ -26,7 +26,7 @@ type chunk struct {
 func (c *chunk) parse(data []byte) error {
 	c.event = llm.Event{}
 	c.ids, c.logprobs = c.ids[:0], c.logprobs[:0]
-	err := rawjson.EachMember(data, c.member)
+	err := rawjson.Members(data, c.member)
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
@@ -37,10 +37,10 @@ func (c *chunk) parse(data []byte) error {
 	return nil
 }
 
-func (c *chunk) member(key string, value []byte) (err error) {
-	switch key {
+func (c *chunk) member(key, value []byte) (err error) {
+	switch string(key) {
 	case "choices":
-		return rawjson.EachElement(value, func(choice []byte) error { return rawjson.EachMember(choice, c.choice) })
+		return rawjson.EachElement(value, func(choice []byte) error { return rawjson.Members(choice, c.choice) })
 	case "prompt_token_ids":
 		if !rawjson.IsNull(value) {
 			ids := make(llm.IDs, 0, rawjson.CountElements(value))
@@ -49,7 +49,7 @@ func (c *chunk) member(key string, value []byte) (err error) {
 	case "usage":
 		if !rawjson.IsNull(value) {
 			c.event.Usage = &llm.Usage{}
-			return rawjson.EachMember(value, c.usage)
+			return rawjson.Members(value, c.usage)
 		}
 	case "model":
 		if c.model == "" {
@@ -63,21 +63,21 @@ func (c *chunk) member(key string, value []byte) (err error) {
 	return err
 }
 
-func (c *chunk) choice(key string, value []byte) (err error) {
+func (c *chunk) choice(key, value []byte) (err error) {
 	if rawjson.IsNull(value) {
 		return nil
 	}
-	switch key {
+	switch string(key) {
 	case "delta":
-		return rawjson.EachMember(value, c.delta)
+		return rawjson.Members(value, c.delta)
 	case "token_ids":
 		c.ids, err = rawjson.Ints(c.ids, value)
 	case "logprobs":
 		if c.keepLogprobs {
 			c.event.Logprobs = bytes.Clone(value)
 		}
-		return rawjson.EachMember(value, func(key string, value []byte) error {
-			if key != "content" || rawjson.IsNull(value) {
+		return rawjson.Members(value, func(key, value []byte) error {
+			if string(key) != "content" || rawjson.IsNull(value) {
 				return nil
 			}
 			return rawjson.EachElement(value, c.logprob)
@@ -90,8 +90,8 @@ func (c *chunk) choice(key string, value []byte) (err error) {
 
 func (c *chunk) logprob(entry []byte) error {
 	logprob := llm.NoLogprob()
-	err := rawjson.EachMember(entry, func(key string, value []byte) error {
-		if key != "logprob" || rawjson.IsNull(value) {
+	err := rawjson.Members(entry, func(key, value []byte) error {
+		if string(key) != "logprob" || rawjson.IsNull(value) {
 			return nil
 		}
 		f, err := rawjson.Float(value)
@@ -104,11 +104,11 @@ func (c *chunk) logprob(entry []byte) error {
 	return err
 }
 
-func (c *chunk) delta(key string, value []byte) (err error) {
+func (c *chunk) delta(key, value []byte) (err error) {
 	if rawjson.IsNull(value) {
 		return nil
 	}
-	switch key {
+	switch string(key) {
 	case "content":
 		c.event.Text, err = rawjson.String(value)
 	case "reasoning", "reasoning_content": // some versions send both, with the same text
@@ -124,11 +124,11 @@ const maxToolCalls = 1024
 
 func (c *chunk) toolCall(data []byte) error {
 	var d llm.ToolCallDelta
-	err := rawjson.EachMember(data, func(key string, value []byte) (err error) {
+	err := rawjson.Members(data, func(key, value []byte) (err error) {
 		if rawjson.IsNull(value) {
 			return nil
 		}
-		switch key {
+		switch string(key) {
 		case "index":
 			d.Index, err = rawjson.Int(value)
 			if err == nil && (d.Index < 0 || d.Index >= maxToolCalls) {
@@ -137,12 +137,12 @@ func (c *chunk) toolCall(data []byte) error {
 		case "id":
 			d.ID, err = rawjson.String(value)
 		case "function":
-			return rawjson.EachMember(value, func(key string, value []byte) (err error) {
+			return rawjson.Members(value, func(key, value []byte) (err error) {
 				switch {
 				case rawjson.IsNull(value):
-				case key == "name":
+				case string(key) == "name":
 					d.Name, err = rawjson.String(value)
-				case key == "arguments":
+				case string(key) == "arguments":
 					d.Arguments, err = rawjson.String(value)
 				}
 				return err
@@ -154,9 +154,9 @@ func (c *chunk) toolCall(data []byte) error {
 	return err
 }
 
-func (c *chunk) usage(key string, value []byte) (err error) {
+func (c *chunk) usage(key, value []byte) (err error) {
 	u := c.event.Usage
-	switch key {
+	switch string(key) {
 	case "prompt_tokens":
 		u.PromptTokens, err = rawjson.Int(value)
 	case "completion_tokens":
@@ -165,8 +165,8 @@ func (c *chunk) usage(key string, value []byte) (err error) {
 		if rawjson.IsNull(value) {
 			return nil
 		}
-		return rawjson.EachMember(value, func(key string, value []byte) (err error) {
-			if key == "cached_tokens" && !rawjson.IsNull(value) {
+		return rawjson.Members(value, func(key, value []byte) (err error) {
+			if string(key) == "cached_tokens" && !rawjson.IsNull(value) {
 				u.CachedTokens, err = rawjson.Int(value)
 			}
 			return err

@@ -166,6 +166,14 @@ type stream struct {
 	// after it.
 	last    llm.Event
 	aborted string
+	ahead   lookahead
+}
+
+// lookahead is what was read before it was asked for.
+type lookahead struct {
+	event llm.Event
+	there bool
+	err   error
 }
 
 func (s *stream) close() { _ = s.body.Close() }
@@ -179,48 +187,64 @@ func (s *stream) drain() {
 	}
 }
 
-// next returns the next event that says something.
+// next returns the next event that says something. It looks ahead at what has
+// come already, and never waits for that.
 func (s *stream) next() (llm.Event, error) {
-	for {
-		sent, err := s.events.Next()
-		if err != nil && s.last.Finish != "" {
-			// What was sampled counts, though nobody knows whether it is all.
-			e := s.last
-			s.last, e.Finish = llm.Event{}, ""
-			return e, nil
-		}
-		if errors.Is(err, io.EOF) {
-			return llm.Event{}, s.cut()
-		}
-		if err != nil {
-			return llm.Event{}, fmt.Errorf("engine cut the stream: %w", err)
-		}
-		if string(sent.Data) == "[DONE]" {
-			if s.last.Finish == "" {
-				return llm.Event{}, s.cut()
-			}
-			s.last.Usage = s.usage
-			return s.last, nil
-		}
-		if err := s.chunk.parse(sent.Data); err != nil {
-			return llm.Event{}, err
-		}
-		e := s.chunk.event
-		if e.Usage != nil {
-			s.usage, e.Usage = e.Usage, nil
-		}
-		if e.Finish == "abort" || e.Finish == "error" {
-			// The engine gave up: it was paused, or something in it broke.
-			s.aborted, e.Finish = e.Finish, ""
-		}
-		if s.last.Finish != "" || e.Finish != "" {
-			join(&s.last, e)
-			continue
-		}
-		if !isEmpty(e) {
-			return e, nil
-		}
+	e, ok, err := s.ahead.event, s.ahead.there, s.ahead.err
+	s.ahead = lookahead{}
+	for !ok && err == nil {
+		e, ok, err = s.step()
 	}
+	if err != nil || e.Finish != "" {
+		return e, err
+	}
+	a := &s.ahead
+	for !a.there && a.err == nil && s.events.Buffered() {
+		a.event, a.there, a.err = s.step()
+	}
+	e.More = a.there && a.event.Finish == ""
+	return e, nil
+}
+
+// step reads one event of the wire and reports whether there is something in
+// it to pass on.
+func (s *stream) step() (llm.Event, bool, error) {
+	sent, err := s.events.Next()
+	if err != nil && s.last.Finish != "" {
+		// What was sampled counts, though nobody knows whether it is all.
+		e := s.last
+		s.last, e.Finish = llm.Event{}, ""
+		return e, true, nil
+	}
+	if errors.Is(err, io.EOF) {
+		return llm.Event{}, false, s.cut()
+	}
+	if err != nil {
+		return llm.Event{}, false, fmt.Errorf("engine cut the stream: %w", err)
+	}
+	if string(sent.Data) == "[DONE]" {
+		if s.last.Finish == "" {
+			return llm.Event{}, false, s.cut()
+		}
+		s.last.Usage = s.usage
+		return s.last, true, nil
+	}
+	if err := s.chunk.parse(sent.Data); err != nil {
+		return llm.Event{}, false, err
+	}
+	e := s.chunk.event
+	if e.Usage != nil {
+		s.usage, e.Usage = e.Usage, nil
+	}
+	if e.Finish == "abort" || e.Finish == "error" {
+		// The engine gave up: it was paused, or something in it broke.
+		s.aborted, e.Finish = e.Finish, ""
+	}
+	if s.last.Finish != "" || e.Finish != "" {
+		join(&s.last, e)
+		return llm.Event{}, false, nil
+	}
+	return e, !isEmpty(e), nil
 }
 
 func (s *stream) cut() error {

@@ -158,6 +158,7 @@ func usage(completion int) string {
 func says(events ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		for _, e := range events {
 			_, _ = io.WriteString(w, e)
 			_ = http.NewResponseController(w).Flush()

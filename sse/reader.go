@@ -97,6 +97,13 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
+// Buffered reports whether Next would return an event without reading from the
+// source. It may say false where it would.
+func (r *Reader) Buffered() bool {
+	rest := r.buf[r.pos:r.end]
+	return bytes.Contains(rest, []byte("\n\n")) || bytes.Contains(rest, []byte("\n\r\n"))
+}
+
 func (r *Reader) dispatch() (Event, bool) {
 	typ := r.typ
 	r.typ = ""

@@ -47,14 +47,15 @@ func (w *Writer) Add(typ string, data []byte) {
 	w.buf = append(w.buf, '\n')
 }
 
-// Flush writes what was added and pushes it out to the client.
+// Flush writes what was added, if anything was, and pushes it out to the client.
 func (w *Writer) Flush() error {
-	if len(w.buf) > 0 {
-		_, err := w.w.Write(w.buf)
-		w.buf = w.buf[:0]
-		if err != nil {
-			return err
-		}
+	if len(w.buf) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.buf)
+	w.buf = w.buf[:0]
+	if err != nil {
+		return err
 	}
 	return w.rc.Flush()
 }

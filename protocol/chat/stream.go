@@ -32,7 +32,8 @@ func newStream(w http.ResponseWriter, a asked) *stream {
 func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 	s.begin()
 	s.buf = append(s.buf, `"role":"assistant","content":""}`...)
-	if err := s.send(""); err != nil {
+	s.end("", "")
+	if err := s.w.Event("", s.buf); err != nil {
 		return err
 	}
 	for e, err := range events {
@@ -56,14 +57,14 @@ func (s *stream) event(e llm.Event) error {
 	if e.Text != "" || e.Reasoning != "" || len(e.ToolCalls) > 0 || logprobs != "" {
 		s.begin()
 		s.appendDelta(e)
-		if e.Finish == "" {
-			return s.send(logprobs)
-		}
 		s.end(logprobs, "")
 		s.w.Add("", s.buf)
 	}
-	if e.Finish == "" {
-		return nil
+	switch {
+	case e.More:
+		return nil // it goes out with the next one, which is here already
+	case e.Finish == "":
+		return s.w.Flush()
 	}
 	s.begin()
 	s.buf = append(s.buf, '}')
@@ -96,11 +97,6 @@ func (s *stream) end(logprobs, finish string) {
 	s.buf = append(s.buf, `,"finish_reason":`...)
 	s.buf = appendOrNull(s.buf, finish)
 	s.buf = append(s.buf, "}]}"...)
-}
-
-func (s *stream) send(logprobs string) error {
-	s.end(logprobs, "")
-	return s.w.Event("", s.buf)
 }
 
 // appendDelta writes the members of a delta and closes it.
