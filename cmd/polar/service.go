@@ -84,7 +84,7 @@ func openService(ctx context.Context, cfg serviceConfig) (_ *service, err error)
 	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
-	if s.lock, err = store.Lock(cfg.DataDir); err != nil {
+	if s.lock, err = store.Lock(ctx, cfg.DataDir); err != nil {
 		return nil, err
 	}
 	if s.rolloutListener, err = listenOn(cfg.listen); err != nil {
