@@ -54,6 +54,7 @@ func BenchmarkAppend(b *testing.B) {
 
 // conversation records at most 50 turns of a new attempt.
 func conversation(b *testing.B, l *Log, attempt int, left *atomic.Int64) {
+	b.Helper()
 	s, err := l.Session("s", attempt)
 	if err != nil {
 		b.Error(err)

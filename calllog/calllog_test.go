@@ -76,7 +76,8 @@ func diffCalls(want, got []polar.Call) string {
 // drawCalls makes calls whose prompts, messages and tools begin as earlier ones
 // do, or not.
 func drawCalls(t *rapid.T) (calls []polar.Call, prompts []llm.IDs) {
-	ids := rapid.SliceOfN(rapid.OneOf(rapid.Int32Range(0, 3), rapid.Int32()), 0, 6)
+	few := rapid.Int32Range(0, 1)
+	ids := rapid.SliceOfN(rapid.OneOf(few, few, few, rapid.Int32()), 0, 6)
 	raw := rapid.SampledFrom([]json.RawMessage{
 		json.RawMessage(`{"role":"user","content":"<a> & b"}`), json.RawMessage(`{ "role" : "user" }`),
 		json.RawMessage(`{"role":"assistant","content":"ünï"}`), json.RawMessage(`1`),
@@ -159,6 +160,34 @@ func TestCallsComeBackAsTheyWereAppended(t *testing.T) {
 			t.Fatalf("after Close: %v %s", err, diff)
 		}
 	})
+}
+
+// TestPromptsAndMessagesBranch has lists that part from every place where an
+// earlier one ended or parted.
+func TestPromptsAndMessagesBranch(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, stop := start(t, calllog.Config{Dir: dir})
+	defer stop()
+	s := begin(t, l, "s", 1)
+	var want []polar.Call
+	for i, ids := range []llm.IDs{{1}, {2, 3, 4}, {2, 3, 5}, {2, 3, 6}, {2, 3}, {2, 3, 4, 7}, {2, 8}, {}, nil, {1}, {2, 3, 6, 1}, {2, 3, 6, 2}} {
+		c := polar.Call{ID: polar.CallID(fmt.Sprint(i))}
+		if ids != nil {
+			c.Prompt, c.Messages = polar.NewPrompt(nil, 0, ids), []json.RawMessage{}
+		}
+		for _, id := range ids {
+			c.Messages = append(c.Messages, json.RawMessage(fmt.Sprint(id)))
+		}
+		want = append(want, c)
+		if err := s.Append(t.Context(), &c, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.Calls()
+	if diff := diffCalls(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
 }
 
 // turn is call n of a conversation that grows by grow tokens and two messages a

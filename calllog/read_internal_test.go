@@ -2,8 +2,6 @@ package calllog
 
 import (
 	"testing"
-
-	"polar"
 )
 
 // FuzzRead reads any bytes as a file, as a frame of each kind with a right
@@ -49,7 +47,7 @@ func check(t *testing.T, file []byte) {
 	}
 	for _, c := range calls {
 		if len(c.Prompt.IDs()) != c.Prompt.Len() || len(c.Sampled) > len(file) {
-			t.Fatalf("%+v", polar.CallID(c.ID))
+			t.Fatalf("call %s", c.ID)
 		}
 	}
 }

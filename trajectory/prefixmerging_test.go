@@ -154,6 +154,21 @@ func TestPrefixMerging(t *testing.T) {
 			calls: []asked{{prompt: "u:", answer: "hi|"}, {prompt: "u:hi|t:", answer: "yo|"}, {prompt: "u:hi|v:", answer: "ok|"}, {prompt: "u:hi|v:ok|w:", answer: "no|"}},
 			want:  []string{"trace-000 root/0: u:>hi|[t:]yo|", "trace-001 fork/0 of trace-000: u:hi|v:>ok|[w:]no|"},
 		},
+		"a retry whose answer ends in the middle of what was there before is found again": {
+			calls: []asked{
+				{prompt: "a:", answer: "x|"},
+				{prompt: "a:x|b:", answer: "y|"},
+				{prompt: "a:z|q:", answer: "r|"},
+				{prompt: "a:z|q:r|s:", answer: "t|"},
+				{prompt: "a:", answer: "z|"},
+				{prompt: "a:z|q:K|", answer: "m|"},
+			},
+			want: []string{
+				"trace-000 root/0: a:>x|[b:]y|",
+				"trace-001 fork/0 of trace-000: a:z|q:>r|[s:]t|",
+				"trace-002 fork/0 of trace-000: a:>z|[q:K|]m|",
+			},
+		},
 		"an engine with another model": {
 			calls: []asked{{prompt: "u:", answer: "hi|", model: "a"}, {prompt: "u:hi|t:", answer: "yo|", model: "b"}},
 			want:  []string{"trace-000 root/0: u:>hi|", "trace-001 engine_changed/1 of trace-000: u:hi|t:>yo|"},
