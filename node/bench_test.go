@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,7 +28,7 @@ func BenchmarkSession(b *testing.B) {
 	s := newServer(task)
 	n, err := node.New(node.Config{
 		ID: "n", Work: s, Recorder: &recorder{calls: []polar.Call{goodCall("a", 1)}}, Blobs: &blobs{files: map[string][]byte{}},
-		Plugins: p, MaxInit: 4, MaxRun: 4, MaxPostrun: 4, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Plugins: p, MaxInit: 4, MaxRun: 4, MaxPostrun: 4, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)

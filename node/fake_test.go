@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -285,6 +286,12 @@ func plugins(tb testing.TB) node.Plugins {
 			"broken": func(json.RawMessage) (evaluate.Evaluator, error) {
 				return evaluatorFunc(func(context.Context, evaluate.Case) (evaluate.Verdict, error) {
 					return evaluate.Verdict{}, errors.New("judge is away")
+				}), nil
+			},
+			"not_a_number": func(json.RawMessage) (evaluate.Evaluator, error) {
+				return evaluatorFunc(func(context.Context, evaluate.Case) (evaluate.Verdict, error) {
+					one := 1.0
+					return evaluate.Verdict{Reward: &one, Components: map[string]float64{"c": math.NaN()}}, nil
 				}), nil
 			},
 			"per_trace": polar.Opener(func(rewards struct {

@@ -55,24 +55,26 @@ func (n *Node) newLife(owned context.Context, s *session) *life {
 	return l
 }
 
-// place says where a step belongs and who is to blame if it breaks.
+// place says where a step belongs, who is to blame if it breaks and who if the
+// session's time ends there.
 type place struct {
 	stage polar.Stage
 	blame polar.Blame
 	kind  string
+	late  polar.Blame
 }
 
 // The places of a session's life.
 var (
-	inPlugins   = place{polar.StageInit, polar.BlameTask, polar.KindPlugin}
-	inSandbox   = place{polar.StageInit, polar.BlameService, polar.KindSandbox}
-	inPrepare   = place{polar.StageInit, polar.BlameTask, polar.KindPrepare}
-	inSetup     = place{polar.StageInit, polar.BlameService, polar.KindPrepare}
-	inRun       = place{polar.StageRun, polar.BlameService, polar.KindSandbox}
-	inRecorder  = place{polar.StageRun, polar.BlameService, polar.KindStorage}
-	inBuild     = place{polar.StageBuild, polar.BlameService, polar.KindInternal}
-	inEvaluate  = place{polar.StageEvaluate, polar.BlameService, polar.KindEvaluator}
-	inArtifacts = place{polar.StageEvaluate, polar.BlameService, polar.KindStorage}
+	inPlugins   = place{polar.StageInit, polar.BlameTask, polar.KindPlugin, polar.BlameTask}
+	inSandbox   = place{polar.StageInit, polar.BlameService, polar.KindSandbox, polar.BlameService}
+	inPrepare   = place{polar.StageInit, polar.BlameTask, polar.KindPrepare, polar.BlameTask}
+	inSetup     = place{polar.StageInit, polar.BlameService, polar.KindPrepare, polar.BlameService}
+	inRun       = place{polar.StageRun, polar.BlameService, polar.KindSandbox, polar.BlameAgent}
+	inRecorder  = place{polar.StageRun, polar.BlameService, polar.KindStorage, polar.BlameService}
+	inBuild     = place{polar.StageBuild, polar.BlameService, polar.KindInternal, polar.BlameService}
+	inEvaluate  = place{polar.StageEvaluate, polar.BlameService, polar.KindEvaluator, polar.BlameTask}
+	inArtifacts = place{polar.StageEvaluate, polar.BlameService, polar.KindStorage, polar.BlameService}
 )
 
 var (
@@ -168,7 +170,7 @@ func (l *life) enter(ctx context.Context, p *pool, ph phase, status polar.Status
 		if ph == phaseRun {
 			stage = polar.StageRun
 		}
-		l.fail(place{stage, polar.BlameService, polar.KindInternal}, err)
+		l.fail(place{stage, polar.BlameService, polar.KindInternal, polar.BlameService}, err)
 		return
 	}
 	l.leave()
@@ -256,13 +258,7 @@ func failureOf(at place, err error) *polar.Failure {
 	case errors.Is(err, errAgentTimeout):
 		f.Blame, f.Kind = polar.BlameAgent, polar.KindAgentTimeout
 	case errors.Is(err, errTimeout):
-		f.Kind = polar.KindTimeout
-		switch at.stage {
-		case polar.StageRun:
-			f.Blame = polar.BlameAgent
-		case polar.StageEvaluate:
-			f.Blame = polar.BlameTask
-		}
+		f.Blame, f.Kind = at.late, polar.KindTimeout
 	case errors.As(err, &p):
 		f.Blame, f.Kind = polar.BlameService, polar.KindInternal
 	case errors.As(err, &bad):

@@ -31,7 +31,8 @@ type Work interface {
 type Recorder interface {
 	// Open begins to take calls with the recording's key.
 	Open(ctx context.Context, r polar.Recording) (polar.Endpoint, error)
-	// Close takes no more calls and returns those that were made.
+	// Close takes no more calls and returns those that were made, as far as they
+	// are there if there is also an error. One whose ctx ended can be repeated.
 	Close(ctx context.Context, key string) ([]polar.Call, error)
 }
 

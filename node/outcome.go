@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"path"
+	"slices"
 	"time"
 
 	"polar"
@@ -53,12 +54,14 @@ func (l *life) build(context.Context) error {
 
 // engineFailure is set if the last that the harness heard of the model was an
 // error that is not its own: then whatever it did about it, and whatever exit
-// code it gave, is no fault of the agent's.
+// code it gave, is no fault of the agent's. Calls that were cut off with the
+// session it never heard of.
 func engineFailure(calls []polar.Call) *polar.Failure {
 	var last *polar.Call
 	for i := range calls {
 		c := &calls[i]
-		if (c.Delivered || c.Error != nil) && (last == nil || c.End.After(last.End)) {
+		heard := c.Delivered || c.Error != nil && c.Error.Kind != llm.SessionEnded
+		if heard && (last == nil || c.End.After(last.End)) {
 			last = c
 		}
 	}
@@ -81,6 +84,7 @@ var serviceErrors = map[llm.ErrorKind]string{
 	llm.EngineTimeout: polar.KindEngine,
 	llm.RateLimited:   polar.KindEngine,
 	llm.StorageFailed: polar.KindStorage,
+	"internal":        polar.KindInternal, // a fault of the gateway itself
 }
 
 func (l *life) wasCancelled() bool {
@@ -161,9 +165,9 @@ func (l *life) refresh(ctx context.Context) (err error) {
 
 // reward puts a verdict onto the traces.
 func reward(t *polar.Trajectory, v evaluate.Verdict) error {
-	rewards := v.TraceRewards
+	rewards := slices.AppendSeq(slices.Clone(v.TraceRewards), maps.Values(v.Components))
 	if v.Reward != nil {
-		rewards = append([]float64{*v.Reward}, rewards...)
+		rewards = append(rewards, *v.Reward)
 	}
 	for _, r := range rewards {
 		if math.IsNaN(r) || math.IsInf(r, 0) {

@@ -44,12 +44,7 @@ const (
 // cancelled is why a session ends when the caller no longer wants it.
 type cancelled struct{ kind string }
 
-func (c *cancelled) Error() string {
-	if c.kind == polar.KindEarlyStop {
-		return "stopped early: the group has enough usable sessions"
-	}
-	return "cancelled by the caller"
-}
+func (c *cancelled) Error() string { return api.Stopped(c.kind).Message }
 
 var errLost = errors.New("the lease was lost")
 

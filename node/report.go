@@ -24,12 +24,12 @@ func (n *Node) report(ctx context.Context, s *session, r polar.Result) {
 		case errors.Is(err, api.ErrStale):
 			s.log.Info("result is stale")
 			return
-		case errors.As(err, &refused):
+		case errors.As(err, &refused), unwritable(r, &err):
 			s.log.Error("result refused", "error", err)
 			if r.Failure != nil && r.Failure.Kind == polar.KindStorage && len(r.Trajectory.Traces) == 0 {
 				return
 			}
-			r = refusedResult(r, refused)
+			r = refusedResult(r, err)
 			continue
 		}
 		s.log.Warn("report", "error", err)
@@ -47,13 +47,23 @@ func (n *Node) reportOnce(ctx context.Context, r polar.Result) error {
 	return n.cfg.Work.Report(ctx, r)
 }
 
+// unwritable reports whether a result cannot be put into JSON, so that no server
+// will ever take it, and replaces the error by that.
+func unwritable(r polar.Result, err *error) bool {
+	if _, bad := json.Marshal(r); bad != nil {
+		*err = bad
+		return true
+	}
+	return false
+}
+
 // refusedResult is what is left to say of a session whose result the server
 // would not take.
 func refusedResult(r polar.Result, refused error) polar.Result {
 	r.Status = polar.Errored
 	r.Failure = &polar.Failure{
 		Stage: polar.StageBuild, Blame: polar.BlameService, Kind: polar.KindStorage,
-		Message: "the server refused the result: " + refused.Error(),
+		Message: "the result was refused: " + refused.Error(),
 	}
 	r.Error = r.Failure.Message
 	r.Trajectory = polar.Trajectory{Status: polar.Errored, Error: r.Error, Traces: []polar.Trace{}, Metadata: map[string]json.RawMessage{}}

@@ -45,13 +45,14 @@ func (l *life) closeRecorder(ctx context.Context) error {
 	if l.key == "" {
 		return nil
 	}
-	key := l.key
-	l.key = ""
-	calls, err := l.node.cfg.Recorder.Close(ctx, key)
+	calls, err := l.node.cfg.Recorder.Close(ctx, l.key)
+	l.calls = calls
+	if err == nil || ctx.Err() == nil { // one that ran out of time is tried again at the end
+		l.key = ""
+	}
 	if err != nil {
 		return fmt.Errorf("close recorder: %w", err)
 	}
-	l.calls = calls
 	return nil
 }
 

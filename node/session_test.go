@@ -174,10 +174,10 @@ func TestFailuresHaveTheirStageBlameAndKind(t *testing.T) {
 			true, -1,
 		},
 		"a recorder that loses its calls": {
-			"true", nil, &recorder{closeErr: errors.New("disk")},
+			"true", nil, &recorder{closeErr: errors.New("disk"), calls: calls},
 			polar.Errored,
 			polar.Failure{Stage: "run", Blame: "service", Kind: "storage", Message: "close recorder: disk"},
-			true, -1,
+			false, -1,
 		},
 		"a command that does not prepare": {
 			"true", prepare(polar.Prepare{Type: "exec", Command: "echo no space; exit 4"}), &recorder{},
@@ -225,6 +225,24 @@ func TestFailuresHaveTheirStageBlameAndKind(t *testing.T) {
 			"true", judge("panics", ""), &recorder{calls: calls},
 			polar.Errored,
 			polar.Failure{Stage: "evaluate", Blame: "service", Kind: "internal", Message: "boom"},
+			false, -1,
+		},
+		"engine errors and a call cut off with the session": {
+			"exit 1", nil, &recorder{calls: with(badCall("c2", 2, llm.EngineFailed), badCall("c3", 3, llm.SessionEnded))},
+			polar.Errored,
+			polar.Failure{Stage: "run", Blame: "service", Kind: "engine", Message: "it broke"},
+			false, -1,
+		},
+		"engine errors that the harness got over": {
+			"exit 1", nil, &recorder{calls: with(badCall("c0", 0, llm.EngineFailed))},
+			polar.Errored,
+			polar.Failure{Stage: "run", Blame: "agent", Kind: "exit_code", Message: "exit code 1"},
+			true, -1,
+		},
+		"an evaluator whose component is no number": {
+			"true", judge("not_a_number", ""), &recorder{calls: calls},
+			polar.Errored,
+			polar.Failure{Stage: "evaluate", Blame: "service", Kind: "evaluator", Message: "NaN"},
 			false, -1,
 		},
 		"an evaluator that miscounts": {

@@ -46,7 +46,7 @@ func TestALongOutputKeepsItsHeadAndItsTail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer out.Close()
+			defer out.Close() //nolint:errcheck // only the test used it
 			var all strings.Builder
 			for i := range c.lines {
 				line := fmt.Sprintf("line %d\n", i)
@@ -84,7 +84,7 @@ func TestABigWriteAndSmallOnesLeaveTheSameTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer out.Close()
+	defer out.Close() //nolint:errcheck // only the test used it
 	var all strings.Builder
 	for _, n := range []int{10, sandbox.TailBytes - 5, 30, sandbox.TailBytes, 7, 2 * sandbox.TailBytes, 1, sandbox.TailBytes - 1, 50} {
 		part := strings.Repeat(string(rune('a'+n%26)), n-1) + "|"
