@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,24 +153,35 @@ func TestAClientThatLeavesIsNoticed(t *testing.T) {
 			t.Parallel()
 			s := start(t, parse(t, wordy+c.settings))
 			url := listen(t, s)
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if r := post(ctx, t, url, request(hello, c.more)); r.err == nil {
-				t.Fatal("the call ended by itself")
-			}
-			deadline, tick := time.After(10*time.Second), time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for calls := s.Calls(); len(calls) == 0 || calls[0].Ended == sim.EndNotYet; calls = s.Calls() {
-				select {
-				case <-tick.C:
-				case <-deadline:
-					t.Fatal("the server did not notice")
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if r := post(ctx, t, url, request(hello, c.more)); r.err == nil {
+					t.Error("the call ended by itself")
 				}
-			}
+			})
+			await(t, "the call is being answered", func() bool { calls := s.Calls(); return len(calls) == 1 && calls[0].PromptIDs != nil })
+			cancel()
+			wg.Wait()
+			await(t, "the server notices", func() bool { return s.Calls()[0].Ended != sim.EndNotYet })
 			if call := s.Calls()[0]; call.Ended != sim.EndAborted || call.Sent >= len(call.TokenIDs) || len(call.PromptIDs) == 0 {
 				t.Errorf("recorded as %q with %d of %d tokens sent", call.Ended, call.Sent, len(call.TokenIDs))
 			}
 		})
+	}
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline, tick := time.After(20*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("did not happen: %s", what)
+		}
 	}
 }
 
