@@ -39,8 +39,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start":  scriptStart,
-			"bigger": scriptBigger,
+			"start":    scriptStart,
+			"for-help": scriptHelp,
 		},
 	})
 }
@@ -56,18 +56,18 @@ func scriptStart(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { s.kill() })
 	ts.Setenv("ROLLOUT", s.rollout)
 	ts.Setenv("GATEWAY", s.gateway)
+	ts.Setenv("LISTEN", s.listen)
 	ts.Setenv("ENGINE", engine)
 }
 
-// scriptBigger makes a file of so many megabytes.
-func scriptBigger(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 2 {
-		ts.Fatalf("usage: bigger FILE MEGABYTES")
+// scriptHelp checks that each command named has help with an example.
+func scriptHelp(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		ts.Check(ts.Exec("polar", name, "--help"))
+		if out := ts.ReadFile("stdout"); !strings.Contains(out, "Examples:\n") {
+			ts.Fatalf("polar %s --help has no example:\n%s", name, out)
+		}
 	}
-	var mb int
-	_, err := fmt.Sscan(args[1], &mb)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte("x"), mb<<20), 0o600))
 }
 
 // startSim serves a simulated inference server on a free port.
