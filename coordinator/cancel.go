@@ -10,7 +10,8 @@ import (
 )
 
 // deleteTask cancels a task. One that is not known is a 404, or with
-// register_if_missing is refused should it be submitted late.
+// register_if_missing is refused should it be submitted late. Results are left
+// out of the reply unless they are asked for.
 func (c *Coordinator) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	id := polar.TaskID(r.PathValue("id"))
 	value, register := r.URL.Query()["register_if_missing"]
@@ -20,24 +21,17 @@ func (c *Coordinator) deleteTask(w http.ResponseWriter, r *http.Request) error {
 			return polar.Invalid("register_if_missing", "%q is not true or false", value[0])
 		}
 	}
-	if _, err := c.Store.Cancel(r.Context(), id); err != nil {
+	if _, err := c.cfg.Store.Cancel(r.Context(), id); err != nil {
 		if !errors.Is(err, api.ErrNotFound) || !register || !polar.ValidID(string(id)) {
 			return err
 		}
-		if err := c.Store.Bury(r.Context(), id, c.Tombstone); err != nil {
+		if err := c.cfg.Store.Bury(r.Context(), id, c.cfg.Tombstone); err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, emptyStatus(id, api.TaskCancelled))
+		writeJSON(w, http.StatusOK, statusOf(api.TaskSummary{Task: id, Status: api.TaskCancelled}))
 		return nil
 	}
-	c.Log.Info("task cancelled", "task", id)
+	c.cfg.Log.Info("task cancelled", "task", id)
 	c.sessionsMoved()
-	sum, err := c.Store.Task(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	status := emptyStatus(id, sum.Status)
-	status.Total, status.Completed = sum.Total, sum.Completed
-	writeJSON(w, http.StatusOK, status)
-	return nil
+	return c.writeTask(w, r, api.ResultsNone)
 }

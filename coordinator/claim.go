@@ -48,14 +48,14 @@ func (c *Coordinator) Claim(ctx context.Context, req api.ClaimRequest) (api.Clai
 
 // take looks once for work; news says that there is some.
 func (c *Coordinator) take(ctx context.Context, req api.ClaimRequest) (reply api.ClaimReply, news bool, err error) {
-	if reply.Cancel, err = c.Store.Cancels(ctx, req.Node.Node); err != nil {
+	if reply.Cancel, err = c.cfg.Store.Cancels(ctx, req.Node.Node); err != nil {
 		return api.ClaimReply{}, false, err
 	}
 	news = c.nodes.tell(req.Node.Node, reply.Cancel)
 	if req.Room <= 0 || c.nodes.draining(req.Node.Node) {
 		return reply, news, nil
 	}
-	if reply.Sessions, err = c.Store.Claim(ctx, req.Node.Node, req.Room, c.Lease); err != nil {
+	if reply.Sessions, err = c.cfg.Store.Claim(ctx, req.Node.Node, req.Room, c.cfg.Lease); err != nil {
 		return api.ClaimReply{}, false, err
 	}
 	for i := range reply.Sessions {
@@ -90,7 +90,7 @@ func (c *Coordinator) Renew(ctx context.Context, req api.RenewRequest) (api.Rene
 	if len(req.Renewals) == 0 {
 		return api.RenewReply{}, nil
 	}
-	lost, err := c.Store.Renew(ctx, req.Node.Node, req.Renewals, c.Lease)
+	lost, err := c.cfg.Store.Renew(ctx, req.Node.Node, req.Renewals, c.cfg.Lease)
 	if err != nil {
 		return api.RenewReply{}, err
 	}
@@ -102,12 +102,12 @@ func (c *Coordinator) Renew(ctx context.Context, req api.RenewRequest) (api.Rene
 // queue. A node calls it before its first Claim.
 func (c *Coordinator) Release(ctx context.Context, node string) error {
 	c.nodes.fresh(node)
-	n, err := c.Store.Release(ctx, node)
+	n, err := c.cfg.Store.Release(ctx, node)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		c.Log.Info("sessions of a node that was started anew will run again", "node", node, "sessions", n)
+		c.cfg.Log.Info("sessions of a node that was started anew will run again", "node", node, "sessions", n)
 		c.sessionsMoved()
 	}
 	return nil
@@ -122,7 +122,7 @@ func (c *Coordinator) sessionsMoved() {
 
 // expireLeases takes sessions from nodes that have fallen silent.
 func (c *Coordinator) expireLeases(ctx context.Context) error {
-	tick := time.NewTicker(min(time.Second, max(c.Lease/4, 10*time.Millisecond)))
+	tick := time.NewTicker(min(time.Second, max(c.cfg.Lease/4, 10*time.Millisecond)))
 	defer tick.Stop()
 	for {
 		select {
@@ -130,12 +130,12 @@ func (c *Coordinator) expireLeases(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		n, err := c.Store.Expire(ctx)
+		n, err := c.cfg.Store.Expire(ctx)
 		if err != nil && ctx.Err() == nil {
-			c.Log.Error("leases could not be expired", "error", err)
+			c.cfg.Log.Error("leases could not be expired", "error", err)
 		}
 		if n > 0 {
-			c.Log.Warn("sessions lost their node", "sessions", n)
+			c.cfg.Log.Warn("sessions lost their node", "sessions", n)
 			c.sessionsMoved()
 		}
 	}

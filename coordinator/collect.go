@@ -19,7 +19,7 @@ func (c *Coordinator) Report(ctx context.Context, r polar.Result) error {
 		return fmt.Errorf("report session %s: status %q is not an end", r.Session, r.Status)
 	}
 	for {
-		done, err := c.store(ctx, r)
+		done, err := c.keep(ctx, r)
 		if err != nil {
 			return fmt.Errorf("report session %s: %w", r.Session, err)
 		}
@@ -31,18 +31,18 @@ func (c *Coordinator) Report(ctx context.Context, r polar.Result) error {
 	}
 }
 
-// store puts the result where it survives, and only then ends the attempt.
-func (c *Coordinator) store(ctx context.Context, r polar.Result) (api.Finished, error) {
+// keep puts the result where it survives, and only then ends the attempt.
+func (c *Coordinator) keep(ctx context.Context, r polar.Result) (api.Finished, error) {
 	r = whole(r)
 	body, err := encode(r)
 	if err != nil {
 		return api.Finished{}, err
 	}
-	blob, _, err := c.Blobs.Put(ctx, bytes.NewReader(body))
+	blob, _, err := c.cfg.Blobs.Put(ctx, bytes.NewReader(body))
 	if err != nil {
 		return api.Finished{}, err
 	}
-	return c.Store.Finish(ctx, api.Outcome{
+	return c.cfg.Store.Finish(ctx, api.Outcome{
 		Summary: r.Summary(), Blob: blob, Usable: r.Usable(),
 		Retry: r.Status != polar.Completed && r.Failure != nil && r.Failure.Blame == polar.BlameService,
 	})
@@ -50,7 +50,7 @@ func (c *Coordinator) store(ctx context.Context, r polar.Result) (api.Finished, 
 
 func (c *Coordinator) collected(r polar.Result, done api.Finished) {
 	if done.Requeued {
-		c.Log.Warn("attempt failed and will be run again", "session", r.Session, "attempt", r.Attempt,
+		c.cfg.Log.Warn("attempt failed and will be run again", "session", r.Session, "attempt", r.Attempt,
 			"kind", r.Failure.Kind, "stage", r.Failure.Stage, "message", r.Failure.Message)
 	}
 	if done.Requeued || done.Flagged > 0 {

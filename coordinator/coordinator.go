@@ -120,7 +120,7 @@ type Config struct {
 
 // Callbacks bounds what is pushed to trainers.
 type Callbacks struct {
-	// HTTP makes the requests; nil means one with a timeout of 60 s. Redirects
+	// HTTP makes the requests; nil means one with a timeout of 2 min. Redirects
 	// are never followed.
 	HTTP *http.Client
 	// Workers is how many are under way at once, and PerHost how many of them to
@@ -134,7 +134,7 @@ type Callbacks struct {
 // Coordinator is the rollout server. It is an http.Handler, and nodes in the
 // same process call Claim, Renew, Report and Release.
 type Coordinator struct {
-	Config
+	cfg     Config
 	handler http.Handler
 	nodes   nodes
 
@@ -174,13 +174,13 @@ func New(c Config) (*Coordinator, error) {
 	orElse(&c.Callbacks.MinBackoff, time.Second)
 	orElse(&c.Callbacks.MaxBackoff, time.Minute)
 	if c.Callbacks.HTTP == nil {
-		c.Callbacks.HTTP = &http.Client{Timeout: time.Minute}
+		c.Callbacks.HTTP = &http.Client{Timeout: 2 * time.Minute}
 	}
 	client := *c.Callbacks.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.Callbacks.HTTP = &client
 	co := &Coordinator{
-		Config: c, stopped: make(chan struct{}), nodes: nodes{lease: c.Lease, forget: c.ForgetNode},
+		cfg: c, stopped: make(chan struct{}), nodes: nodes{lease: c.Lease, forget: c.ForgetNode},
 	}
 	co.handler = co.routes()
 	return co, nil
@@ -197,10 +197,10 @@ func orElse[T comparable](v *T, fallback T) {
 // waiting requests and event streams have been told to end.
 func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.once.Do(func() { close(c.stopped) })
-	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return c.expireLeases(ctx) })
-	all.Go(func() error { return c.deliverAll(ctx) })
-	if err := all.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	all, both := errgroup.WithContext(ctx)
+	all.Go(func() error { return c.expireLeases(both) })
+	all.Go(func() error { return c.deliverAll(both) })
+	if err := all.Wait(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	return nil

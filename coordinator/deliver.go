@@ -66,7 +66,7 @@ func (c *Coordinator) deliverAll(ctx context.Context) error {
 		wake := c.owed.wait()
 		next, err := c.startDue(ctx, out, &workers)
 		if err != nil && ctx.Err() == nil {
-			c.Log.Error("owed callbacks could not be read", "error", err)
+			c.cfg.Log.Error("owed callbacks could not be read", "error", err)
 			next = time.Now().Add(time.Second)
 		}
 		timer := time.NewTimer(time.Hour)
@@ -87,13 +87,13 @@ func (c *Coordinator) deliverAll(ctx context.Context) error {
 // startDue starts what is due and has a place, and says when more will be due.
 func (c *Coordinator) startDue(ctx context.Context, out *outbox, workers *sync.WaitGroup) (next time.Time, err error) {
 	for {
-		due, next, err := c.Store.Due(ctx, out.look(c.Callbacks.PerHost), 4*c.Callbacks.Workers)
+		due, next, err := c.cfg.Store.Due(ctx, out.look(c.cfg.Callbacks.PerHost), 4*c.cfg.Callbacks.Workers)
 		if err != nil {
 			return time.Time{}, err
 		}
 		started := 0
 		for _, d := range due {
-			if !out.begin(d, c.Callbacks.Workers, c.Callbacks.PerHost) {
+			if !out.begin(d, c.cfg.Callbacks.Workers, c.cfg.Callbacks.PerHost) {
 				continue
 			}
 			started++
@@ -116,14 +116,14 @@ func (c *Coordinator) deliver(ctx context.Context, d api.Delivery) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	log := c.Log.With("task", d.Task, "session", d.Session, "url", d.URL, "try", d.Tries+1)
+	log := c.cfg.Log.With("task", d.Task, "session", d.Session, "url", d.URL, "try", d.Tries+1)
 	end := api.Settlement{Done: err == nil}
 	if err != nil {
 		end.Error = err.Error()
-		pause := min(c.Callbacks.MinBackoff<<min(d.Tries, 20), c.Callbacks.MaxBackoff)
+		pause := min(c.cfg.Callbacks.MinBackoff<<min(d.Tries, 20), c.cfg.Callbacks.MaxBackoff)
 		pause = time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64()))
 		end.Due = time.Now().Add(pause)
-		end.GiveUp = !d.FirstTry.IsZero() && end.Due.Sub(d.FirstTry) > c.Callbacks.RetryFor
+		end.GiveUp = !d.FirstTry.IsZero() && end.Due.Sub(d.FirstTry) > c.cfg.Callbacks.RetryFor
 		if end.GiveUp {
 			log.Error("callback was given up; the results can still be fetched", "error", err)
 		} else {
@@ -133,7 +133,7 @@ func (c *Coordinator) deliver(ctx context.Context, d api.Delivery) {
 	// What the receiver took must be on record even if we are ending.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
-	if err := c.Store.Settle(ctx, d.ID, end); err != nil {
+	if err := c.cfg.Store.Settle(ctx, d.ID, end); err != nil {
 		log.Error("callback could not be settled", "error", err)
 	}
 }
@@ -160,7 +160,7 @@ func (c *Coordinator) push(ctx context.Context, d api.Delivery) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "polar")
 	req.Header.Set("Idempotency-Key", key)
-	resp, err := c.Callbacks.HTTP.Do(req)
+	resp, err := c.cfg.Callbacks.HTTP.Do(req)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (c *Coordinator) push(ctx context.Context, d api.Delivery) error {
 // again.
 func (c *Coordinator) owedBody(ctx context.Context, d api.Delivery) (document, string, error) {
 	if d.Session != "" {
-		rec, err := c.Store.Session(ctx, d.Session)
+		rec, err := c.cfg.Store.Session(ctx, d.Session)
 		if err != nil {
 			return document{}, "", err
 		}
@@ -186,7 +186,7 @@ func (c *Coordinator) owedBody(ctx context.Context, d api.Delivery) (document, s
 		doc, err := c.single(ctx, *rec.Result)
 		return doc, "session-" + string(d.Session), err
 	}
-	sum, results, err := c.Store.TaskResults(ctx, d.Task)
+	sum, results, err := c.cfg.Store.TaskResults(ctx, d.Task)
 	if err != nil {
 		return document{}, "", err
 	}

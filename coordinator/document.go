@@ -25,7 +25,7 @@ type piece struct {
 
 // document puts the results as a JSON list between head and tail.
 func (c *Coordinator) document(ctx context.Context, head []byte, results []api.StoredResult, tail []byte) (document, error) {
-	d := document{blobs: c.Blobs, tasks: map[polar.TaskID]polar.Task{}}
+	d := document{blobs: c.cfg.Blobs, tasks: map[polar.TaskID]polar.Task{}}
 	d.pieces = append(d.pieces, piece{text: head})
 	for i := range results {
 		r := &results[i]
@@ -35,7 +35,7 @@ func (c *Coordinator) document(ctx context.Context, head []byte, results []api.S
 		}
 		d.pieces = append(d.pieces, piece{text: sep}, piece{result: r})
 		if _, known := d.tasks[r.Task]; r.Blob == "" && !known {
-			task, err := c.Store.TaskBody(ctx, r.Task)
+			task, err := c.cfg.Store.TaskBody(ctx, r.Task)
 			if err != nil {
 				return document{}, err
 			}

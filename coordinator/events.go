@@ -20,7 +20,7 @@ const (
 // getEvents streams what happens. It begins after the event that Last-Event-ID
 // or ?after names, else with what comes next.
 func (c *Coordinator) getEvents(w http.ResponseWriter, r *http.Request) error {
-	oldest, newest, err := c.Store.EventRange(r.Context())
+	oldest, newest, err := c.cfg.Store.EventRange(r.Context())
 	if err != nil {
 		return err
 	}
@@ -33,6 +33,7 @@ func (c *Coordinator) getEvents(w http.ResponseWriter, r *http.Request) error {
 		if after, err = strconv.ParseInt(from, 10, 64); err != nil || after < 0 {
 			return polar.Invalid("after", "%q is not the id of an event", from)
 		}
+		after = min(after, newest) // an id of another store would wait for ever
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -45,10 +46,10 @@ func (c *Coordinator) getEvents(w http.ResponseWriter, r *http.Request) error {
 	defer ping.Stop()
 	for out.err == nil {
 		wake := c.changed.wait()
-		events, err := c.Store.Events(r.Context(), after, eventBatch)
+		events, err := c.cfg.Store.Events(r.Context(), after, eventBatch)
 		if err != nil {
 			if r.Context().Err() == nil {
-				c.Log.Error("event stream was cut", "error", err)
+				c.cfg.Log.Error("event stream was cut", "error", err)
 			}
 			return nil // the client comes back with the id it has
 		}
@@ -119,7 +120,7 @@ func (c *Coordinator) getResults(w http.ResponseWriter, r *http.Request) error {
 	defer timer.Stop()
 	for {
 		wake := c.changed.wait()
-		results, cursor, err := c.Store.Results(r.Context(), consumer, n)
+		results, cursor, err := c.cfg.Store.Results(r.Context(), consumer, n)
 		if err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (c *Coordinator) postAck(w http.ResponseWriter, r *http.Request) error {
 	if !polar.ValidID(ack.Consumer) {
 		return polar.Invalid("consumer", "%q is not a name of letters, digits, '_', '.' and '-'", ack.Consumer)
 	}
-	if err := c.Store.Ack(r.Context(), ack.Consumer, ack.Cursor); err != nil {
+	if err := c.cfg.Store.Ack(r.Context(), ack.Consumer, ack.Cursor); err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, json.RawMessage(body))

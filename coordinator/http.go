@@ -71,11 +71,11 @@ func (c *Coordinator) routes() http.Handler {
 func (c *Coordinator) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
 
 func (c *Coordinator) authorize(r *http.Request) error {
-	if c.ControlToken == "" || r.URL.Path == "/health" {
+	if c.cfg.ControlToken == "" || r.URL.Path == "/health" {
 		return nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	got, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(c.ControlToken))
+	got, want := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(c.cfg.ControlToken))
 	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		return &httpError{http.StatusUnauthorized, "the control token is needed: Authorization: Bearer TOKEN"}
 	}
@@ -119,7 +119,7 @@ func (c *Coordinator) answer(h handler) http.Handler {
 		}
 		status, body := describe(err)
 		if status == http.StatusInternalServerError {
-			c.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+			c.cfg.Log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 		if status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -176,7 +176,7 @@ func (c *Coordinator) stream(w http.ResponseWriter, r *http.Request, d document)
 	defer func() { _ = body.Close() }()
 	if _, err := io.Copy(w, body); err != nil {
 		if r.Context().Err() == nil {
-			c.Log.Error("reply was cut", "path", r.URL.Path, "error", err)
+			c.cfg.Log.Error("reply was cut", "path", r.URL.Path, "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -185,10 +185,10 @@ func (c *Coordinator) stream(w http.ResponseWriter, r *http.Request, d document)
 // readBody reads a request's body within the bound. Of a body that is too large
 // some more is read, so that a client that is still sending gets the answer.
 func (c *Coordinator) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, c.MaxBodyBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, c.cfg.MaxBodyBytes))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
-		_, _ = io.CopyN(io.Discard, r.Body, 8*c.MaxBodyBytes)
+		_, _ = io.CopyN(io.Discard, r.Body, 8*c.cfg.MaxBodyBytes)
 		return nil, err
 	}
 	if err != nil && r.Context().Err() == nil {

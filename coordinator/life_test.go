@@ -121,8 +121,8 @@ func TestCancel(t *testing.T) {
 	s := start(t, t.TempDir(), nil)
 	s.submit(task("a", 3, `"metadata":{"group_id":"g"}`))
 	held := s.claim("n1", 2, 0).Sessions
-	status := want[api.TaskStatus](s, 200, "DELETE", "/rollout/task/a", "")
-	if status.Status != api.TaskCancelling || status.Completed != 1 {
+	status := want[api.TaskStatus](s, 200, "DELETE", "/rollout/task/a?results=summary", "")
+	if status.Status != api.TaskCancelling || status.Completed != 1 || len(status.Results) != 1 {
 		t.Fatalf("after cancel %+v", status)
 	}
 	reply := s.claim("n1", 0, time.Minute) // a node without room learns of it too

@@ -20,6 +20,8 @@ type nodes struct {
 
 type nodeState struct {
 	info api.NodeInfo
+	// drained says that someone here wants the node to get no more work.
+	drained bool
 	// polls counts the node's requests that wait here: while there is one the
 	// node is alive, however long it waits.
 	polls int
@@ -44,7 +46,6 @@ func (n *nodes) seen(info api.NodeInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	st := n.get(info.Node)
-	info.Draining = st.info.Draining || info.Draining
 	info.LastHeartbeat = time.Now()
 	st.info = info
 }
@@ -69,7 +70,7 @@ func (n *nodes) fresh(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if st := n.byID[id]; st != nil {
-		st.told, st.info.Draining = nil, false
+		st.told, st.drained = nil, false
 	}
 }
 
@@ -91,7 +92,8 @@ func (n *nodes) tell(id string, cancels []api.Cancel) (news bool) {
 func (n *nodes) draining(id string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.get(id).info.Draining
+	st := n.get(id)
+	return st.drained || st.info.Draining
 }
 
 // drain keeps a node from getting more work.
@@ -100,7 +102,7 @@ func (n *nodes) drain(id string) bool {
 	defer n.mu.Unlock()
 	st, ok := n.byID[id]
 	if ok {
-		st.info.Draining = true
+		st.drained = true
 	}
 	return ok
 }
@@ -118,6 +120,7 @@ func (n *nodes) list() []api.NodeInfo {
 			continue
 		}
 		info := st.info
+		info.Draining = info.Draining || st.drained
 		info.Healthy = st.polls > 0 || silent <= n.lease
 		out = append(out, info)
 	}

@@ -19,7 +19,7 @@ import (
 // getSession gives the whole result of a session, or how it stands while it has
 // none.
 func (c *Coordinator) getSession(w http.ResponseWriter, r *http.Request) error {
-	rec, err := c.Store.Session(r.Context(), polar.SessionID(r.PathValue("id")))
+	rec, err := c.cfg.Store.Session(r.Context(), polar.SessionID(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -39,11 +39,11 @@ func (c *Coordinator) getSession(w http.ResponseWriter, r *http.Request) error {
 // asked for, with their tokens if they are asked for.
 func (c *Coordinator) getCalls(w http.ResponseWriter, r *http.Request) error {
 	id := polar.SessionID(r.PathValue("id"))
-	rec, err := c.Store.Session(r.Context(), id)
+	rec, err := c.cfg.Store.Session(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	if c.Calls == nil {
+	if c.cfg.Calls == nil {
 		return fmt.Errorf("calls of session %s: this server records none: %w", id, api.ErrNotFound)
 	}
 	attempt := rec.Attempt
@@ -58,7 +58,7 @@ func (c *Coordinator) getCalls(w http.ResponseWriter, r *http.Request) error {
 			return polar.Invalid("tokens", "%q is not true or false", s)
 		}
 	}
-	calls, err := c.Calls(r.Context(), id, attempt)
+	calls, err := c.cfg.Calls(r.Context(), id, attempt)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *Coordinator) getCalls(w http.ResponseWriter, r *http.Request) error {
 		// One at a time: with their tokens they may be large.
 		body, err := encode(callOnWire(call, tokens))
 		if err != nil {
-			c.Log.Error("reply was cut", "path", r.URL.Path, "error", err)
+			c.cfg.Log.Error("reply was cut", "path", r.URL.Path, "error", err)
 			panic(http.ErrAbortHandler)
 		}
 		if i > 0 {
@@ -100,7 +100,7 @@ func callOnWire(call polar.Call, tokens bool) api.Call {
 // result lists are served, and never as a page that a browser would run.
 func (c *Coordinator) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	id, name := polar.SessionID(r.PathValue("id")), r.PathValue("path")
-	rec, err := c.Store.Session(r.Context(), id)
+	rec, err := c.cfg.Store.Session(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *Coordinator) getArtifact(w http.ResponseWriter, r *http.Request) error 
 		if a.Path != name {
 			continue
 		}
-		f, err := c.Blobs.Open(a.Blob)
+		f, err := c.cfg.Blobs.Open(a.Blob)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (c *Coordinator) getArtifact(w http.ResponseWriter, r *http.Request) error 
 
 // artifacts reads the list of kept files out of a result.
 func (c *Coordinator) artifacts(blob string) ([]polar.Artifact, error) {
-	f, err := c.Blobs.Open(blob)
+	f, err := c.cfg.Blobs.Open(blob)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (c *Coordinator) getHealth(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	status := http.StatusOK
-	if err := c.Store.Health(r.Context()); err != nil {
+	if err := c.cfg.Store.Health(r.Context()); err != nil {
 		health.Status, health.Reason, status = "unavailable", err.Error(), http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, health)
@@ -27,7 +27,7 @@ func (c *Coordinator) getHealth(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Coordinator) getStatus(w http.ResponseWriter, r *http.Request) error {
-	counts, err := c.Store.Counts(r.Context())
+	counts, err := c.cfg.Store.Counts(r.Context())
 	if err != nil {
 		return err
 	}
@@ -37,33 +37,37 @@ func (c *Coordinator) getStatus(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getTask tells how a task stands. Its results are written one after another
-// from where they are stored.
+// getTask tells how a task stands, with its whole results unless less is asked
+// for.
 func (c *Coordinator) getTask(w http.ResponseWriter, r *http.Request) error {
+	return c.writeTask(w, r, api.ResultsFull)
+}
+
+// writeTask tells how a task stands, with the results that the query asks for.
+// Whole ones are written one after another from where they are stored.
+func (c *Coordinator) writeTask(w http.ResponseWriter, r *http.Request, mode string) error {
 	id := polar.TaskID(r.PathValue("id"))
-	mode := r.URL.Query().Get("results")
-	switch mode {
-	case "", "full", "summary", "none":
-	default:
-		return polar.Invalid("results", "%q is not known; known: none, summary, full", mode)
+	if s := r.URL.Query().Get("results"); s != "" {
+		mode = s
 	}
-	if mode == "none" {
-		sum, err := c.Store.Task(r.Context(), id)
+	switch mode {
+	case api.ResultsNone:
+		sum, err := c.cfg.Store.Task(r.Context(), id)
 		if err != nil {
 			return err
 		}
-		status := emptyStatus(id, sum.Status)
-		status.Total, status.Completed = sum.Total, sum.Completed
-		writeJSON(w, http.StatusOK, status)
+		writeJSON(w, http.StatusOK, statusOf(sum))
 		return nil
+	case api.ResultsSummary, api.ResultsFull:
+	default:
+		return polar.Invalid("results", "%q is not known; known: none, summary, full", mode)
 	}
-	sum, results, err := c.Store.TaskResults(r.Context(), id)
+	sum, results, err := c.cfg.Store.TaskResults(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	if mode == "summary" {
-		status := emptyStatus(id, sum.Status)
-		status.Total, status.Completed = sum.Total, sum.Completed
+	if mode == api.ResultsSummary {
+		status := statusOf(sum)
 		for _, res := range results {
 			raw, err := encode(res.Summary)
 			if err != nil {
@@ -84,8 +88,12 @@ func (c *Coordinator) getTask(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func emptyStatus(id polar.TaskID, status string) api.TaskStatus {
-	return api.TaskStatus{Task: id, Status: status, Results: []json.RawMessage{}, Paths: []string{}}
+// statusOf is how a task stands, without results.
+func statusOf(sum api.TaskSummary) api.TaskStatus {
+	return api.TaskStatus{
+		Task: sum.Task, Status: sum.Status, Total: sum.Total, Completed: sum.Completed,
+		Results: []json.RawMessage{}, Paths: []string{},
+	}
 }
 
 // getTasks lists tasks, the newest first.
@@ -110,7 +118,7 @@ func (c *Coordinator) getTasks(w http.ResponseWriter, r *http.Request) error {
 			f.Since = time.UnixMilli(int64(unix * 1000))
 		}
 	}
-	tasks, err := c.Store.Tasks(r.Context(), f)
+	tasks, err := c.cfg.Store.Tasks(r.Context(), f)
 	if err != nil {
 		return err
 	}
@@ -119,7 +127,7 @@ func (c *Coordinator) getTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *Coordinator) getSessions(w http.ResponseWriter, r *http.Request) error {
-	sessions, err := c.Store.Sessions(r.Context(), polar.TaskID(r.PathValue("id")))
+	sessions, err := c.cfg.Store.Sessions(r.Context(), polar.TaskID(r.PathValue("id")))
 	if err != nil {
 		return err
 	}
@@ -145,7 +153,7 @@ func (c *Coordinator) getNode(w http.ResponseWriter, r *http.Request) error {
 // deleteNode drains a node: what it holds it may finish, more it does not get.
 func (c *Coordinator) deleteNode(w http.ResponseWriter, r *http.Request) error {
 	if c.nodes.drain(r.PathValue("id")) {
-		c.Log.Info("node is drained", "node", r.PathValue("id"))
+		c.cfg.Log.Info("node is drained", "node", r.PathValue("id"))
 	}
 	return c.getNode(w, r)
 }

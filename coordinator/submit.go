@@ -37,18 +37,18 @@ func (c *Coordinator) Submit(ctx context.Context, body []byte) (api.SubmitReply,
 	if err := checkHeaders(task.Callback); err != nil {
 		return api.SubmitReply{}, err
 	}
-	if err := c.Check(task); err != nil {
+	if err := c.cfg.Check(task); err != nil {
 		if _, ok := errors.AsType[*polar.FieldError](err); ok {
 			return api.SubmitReply{}, err
 		}
 		return api.SubmitReply{}, &httpError{http.StatusBadRequest, err.Error()}
 	}
-	created, err := c.Store.Enqueue(ctx, task)
+	created, err := c.cfg.Store.Enqueue(ctx, task)
 	if err != nil {
 		return api.SubmitReply{}, err
 	}
 	if created {
-		c.Log.Info("task submitted", "task", task.ID, "sessions", task.NumSamples, "harness", task.Agent.Harness)
+		c.cfg.Log.Info("task submitted", "task", task.ID, "sessions", task.NumSamples, "harness", task.Agent.Harness)
 		c.work.send()
 		c.changed.send()
 	}
@@ -65,7 +65,7 @@ func (c *Coordinator) decodeTask(body []byte) (polar.Task, []string, error) {
 	for {
 		task, err := polar.DecodeTask(body)
 		var field *polar.FieldError
-		if err == nil || c.UnknownFields != "warn" || len(warnings) == maxWarnings ||
+		if err == nil || c.cfg.UnknownFields != "warn" || len(warnings) == maxWarnings ||
 			!errors.As(err, &field) || field.Message != "unknown field" {
 			return task, warnings, err
 		}
