@@ -88,7 +88,7 @@ trying things out, tests and load; it learns nothing and knows nothing.`,
 	f.BoolVar(&stripReasoning, "strip-reasoning", false, "leave reasoning out of rendered history, as Qwen3's template does")
 	f.DurationVar(&ttft, "ttft", 0, "time to the first token")
 	f.Float64Var(&tokensPerSe, "tokens-per-second", 0, "speed of each stream; 0 is as fast as it can")
-	f.IntVar(&contextLimit, "context-limit", 0, "longest context in tokens; 0 is no limit")
+	f.IntVar(&contextLimit, "context-limit", 131072, "longest context in tokens; 0 is no limit")
 	return cmd
 }
 
