@@ -1,6 +1,7 @@
 package polar
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ func DecodeStrict(data []byte, v any) error {
 	if err := rawjson.Valid(data); err != nil {
 		return err
 	}
+	data = bytes.TrimSpace(data)
 	if err := checkFields("", data, reflect.TypeOf(v)); err != nil {
 		return err
 	}

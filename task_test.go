@@ -12,7 +12,7 @@ const minimalTask = `{"task_id":"t1","instruction":"do it","agent":{"harness":"m
 
 func TestTaskDefaults(t *testing.T) {
 	t.Parallel()
-	task, err := polar.DecodeTask([]byte(minimalTask))
+	task, err := polar.DecodeTask([]byte("\n " + minimalTask + "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
