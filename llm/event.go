@@ -13,6 +13,9 @@ import (
 // Event is what an engine said since the event before it. The event with a
 // Finish is the last of an answer.
 type Event struct {
+	// KeepAlive says that nothing came for a while and that there is nothing
+	// else in this event: a stream shows a sign of life, all else ignores it.
+	KeepAlive bool
 	// PromptIDs are the tokens the engine was asked with, on the first event
 	// that knows them.
 	PromptIDs IDs

@@ -12,6 +12,12 @@ import (
 
 // Request is one model call as a harness made it.
 type Request struct {
+	// ID names the answer within its session. The gateway gives it before the
+	// answer is written; formats build the ids they show from it.
+	ID string
+	// Previous is the ID of an earlier answer of the session that this call
+	// goes on from: its conversation comes before Messages.
+	Previous string
 	// Model is the name the harness asked for; the gateway may serve another.
 	Model    string
 	Messages []Message
