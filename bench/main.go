@@ -68,11 +68,11 @@ func (b *bench) run(ctx context.Context) error {
 		}
 		for _, f := range figures {
 			verdict := "ok"
-			if !f.met {
-				verdict, missed = "MISSED", missed+1
-			}
-			if f.bar == "" {
+			switch {
+			case f.bar == "":
 				verdict = ""
+			case !f.met:
+				verdict, missed = "MISSED", missed+1
 			}
 			fmt.Printf("%-64s %-34s %-44s %s\n", f.what, f.measured, f.bar, verdict)
 		}

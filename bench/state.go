@@ -142,6 +142,7 @@ func (b *bench) callLog(ctx context.Context) ([]figure, error) {
 		}
 	}
 	after := heap()
+	runtime.KeepAlive(calls)
 	runtime.KeepAlive(prompts)
 	runtime.KeepAlive(session)
 	perToken := float64(after-before) / float64(distinct)
