@@ -119,80 +119,35 @@ func EachMember(data []byte, f func(key string, value []byte) error) error {
 // Members is EachMember without a string for each key, for what is read
 // thousands of times a second. The key must not be kept or changed.
 func Members(data []byte, f func(key, value []byte) error) error {
-	s := scanner{data: data}
-	s.space()
-	if !s.take('{') {
-		return s.expected("an object")
-	}
-	s.space()
-	if !s.take('}') {
-		for {
-			s.space()
-			from := s.pos
-			if err := s.str(); err != nil {
-				return err
-			}
-			key := data[from+1 : s.pos-1]
-			if bytes.IndexByte(key, '\\') >= 0 || !isPlain(key) {
-				text, err := String(data[from:s.pos])
-				if err != nil {
-					return err
-				}
-				key = []byte(text)
-			}
-			s.space()
-			if !s.take(':') {
-				return s.expected("a colon")
-			}
-			value, err := s.skip()
-			if err != nil {
-				return err
-			}
-			if err := f(key, value); err != nil {
-				return err
-			}
-			s.space()
-			if s.take(',') {
-				continue
-			}
-			if s.take('}') {
-				break
-			}
-			return s.expected("a comma or the end of the object")
+	w := NewWalker(data)
+	err := w.Object(func(key []byte) error {
+		value, err := w.Value()
+		if err != nil {
+			return err
 		}
+		return f(key, value)
+	})
+	if err != nil {
+		return err
 	}
-	return s.end()
+	return w.End()
 }
 
 // EachElement calls f with each element of the array in data, in order, as
 // EachMember does with members.
 func EachElement(data []byte, f func(value []byte) error) error {
-	s := scanner{data: data}
-	s.space()
-	if !s.take('[') {
-		return s.expected("an array")
-	}
-	s.space()
-	if !s.take(']') {
-		for {
-			value, err := s.skip()
-			if err != nil {
-				return err
-			}
-			if err := f(value); err != nil {
-				return err
-			}
-			s.space()
-			if s.take(',') {
-				continue
-			}
-			if s.take(']') {
-				break
-			}
-			return s.expected("a comma or the end of the array")
+	w := NewWalker(data)
+	err := w.Array(func() error {
+		value, err := w.Value()
+		if err != nil {
+			return err
 		}
+		return f(value)
+	})
+	if err != nil {
+		return err
 	}
-	return s.end()
+	return w.End()
 }
 
 // Valid says what is wrong with data as one JSON value, or nothing.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,6 +148,33 @@ func BenchmarkMembersOfMegabyteBody(b *testing.B) {
 	for b.Loop() {
 		if _, err := rawjson.ParseObject(body); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestIntsOfEveryLength(t *testing.T) {
+	t.Parallel()
+	var want []int32
+	for n := int64(1); n <= math.MaxInt32; n = n*10 + n%7 {
+		want = append(want, int32(n), int32(-n), int32(n-1))
+	}
+	for i := range int32(20_000) {
+		want = append(want, i*107)
+	}
+	want = append(want, 0, 9, 10, 9_999_999, 10_000_000, math.MaxInt32, math.MinInt32+1)
+	for _, data := range []string{
+		string(rawjson.AppendInts(nil, want)),
+		strings.ReplaceAll(string(rawjson.AppendInts(nil, want)), ",", ", "),
+		strings.ReplaceAll(string(rawjson.AppendInts(nil, want)), ",", " ,\n "),
+	} {
+		got, err := rawjson.Ints(nil, []byte(data))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%.60s…: %d of %d, %v", data, len(got), len(want), err)
+		}
+	}
+	for _, bad := range []string{"[1,2,x,4,5,6,7]", "[1,2,/3,4,5,6,7]", "[12345:,1,2,3]", "[1,2\x80,3,4,5,6]", "[1,,2,3,4,5,6]"} {
+		if got, err := rawjson.Ints(nil, []byte(bad)); err == nil {
+			t.Errorf("%s: %v", bad, got)
 		}
 	}
 }
