@@ -16,6 +16,7 @@ const absentLogprob = -9999
 // chunk reads the events of vLLM's Chat Completions stream, one after the
 // other. Its event is new with each and shares nothing with the bytes read.
 type chunk struct {
+	w            rawjson.Walker
 	keepLogprobs bool
 	model        string
 	event        llm.Event
@@ -26,7 +27,11 @@ type chunk struct {
 func (c *chunk) parse(data []byte) error {
 	c.event = llm.Event{}
 	c.ids, c.logprobs = c.ids[:0], c.logprobs[:0]
-	err := rawjson.Members(data, c.member)
+	c.w = rawjson.NewWalker(data)
+	err := c.w.Object(c.member)
+	if err == nil {
+		err = c.w.End()
+	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
@@ -37,140 +42,196 @@ func (c *chunk) parse(data []byte) error {
 	return nil
 }
 
-func (c *chunk) member(key, value []byte) (err error) {
+func (c *chunk) member(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
 	switch string(key) {
 	case "choices":
-		return rawjson.EachElement(value, func(choice []byte) error { return rawjson.Members(choice, c.choice) })
-	case "prompt_token_ids":
-		if !rawjson.IsNull(value) {
-			ids := make(llm.IDs, 0, rawjson.CountElements(value))
-			c.event.PromptIDs, err = rawjson.Ints(ids, value)
-		}
+		return c.w.Array(c.choice)
 	case "usage":
-		if !rawjson.IsNull(value) {
-			c.event.Usage = &llm.Usage{}
-			return rawjson.Members(value, c.usage)
-		}
+		c.event.Usage = &llm.Usage{}
+		return c.w.Object(c.usage)
+	}
+	value, err := c.w.Value()
+	if err != nil {
+		return err
+	}
+	switch string(key) {
+	case "prompt_token_ids":
+		ids := make(llm.IDs, 0, rawjson.CountElements(value))
+		c.event.PromptIDs, err = rawjson.Ints(ids, value)
 	case "model":
 		if c.model == "" {
 			c.model, err = rawjson.String(value)
 		}
 	case "error":
-		if !rawjson.IsNull(value) {
-			return brokenStream(value)
-		}
+		return brokenStream(value)
 	}
 	return err
 }
 
-func (c *chunk) choice(key, value []byte) (err error) {
-	if rawjson.IsNull(value) {
+func (c *chunk) choice() error { return c.w.Object(c.choiceMember) }
+
+func (c *chunk) choiceMember(key []byte) error {
+	if c.w.Null() {
 		return nil
 	}
 	switch string(key) {
 	case "delta":
-		return rawjson.Members(value, c.delta)
+		return c.w.Object(c.delta)
+	case "logprobs":
+		return c.readLogprobs()
+	}
+	value, err := c.w.Value()
+	if err != nil {
+		return err
+	}
+	switch string(key) {
 	case "token_ids":
 		c.ids, err = rawjson.Ints(c.ids, value)
-	case "logprobs":
-		if c.keepLogprobs {
-			c.event.Logprobs = bytes.Clone(value)
-		}
-		return rawjson.Members(value, func(key, value []byte) error {
-			if string(key) != "content" || rawjson.IsNull(value) {
-				return nil
-			}
-			return rawjson.EachElement(value, c.logprob)
-		})
 	case "finish_reason":
 		c.event.Finish, err = rawjson.String(value)
 	}
 	return err
 }
 
-func (c *chunk) logprob(entry []byte) error {
-	logprob := llm.NoLogprob()
-	err := rawjson.Members(entry, func(key, value []byte) error {
-		if string(key) != "logprob" || rawjson.IsNull(value) {
-			return nil
-		}
-		f, err := rawjson.Float(value)
-		if f > absentLogprob {
-			logprob = float32(f)
-		}
+func (c *chunk) readLogprobs() error {
+	if !c.keepLogprobs {
+		return c.w.Object(c.logprobsMember)
+	}
+	value, err := c.w.Value()
+	if err != nil {
 		return err
-	})
-	c.logprobs = append(c.logprobs, logprob)
+	}
+	c.event.Logprobs = bytes.Clone(value)
+	outer := c.w
+	c.w = rawjson.NewWalker(value)
+	err = c.w.Object(c.logprobsMember)
+	c.w = outer
 	return err
 }
 
-func (c *chunk) delta(key, value []byte) (err error) {
-	if rawjson.IsNull(value) {
+func (c *chunk) logprobsMember(key []byte) error {
+	if c.w.Null() {
 		return nil
+	}
+	if string(key) == "content" {
+		return c.w.Array(c.logprob)
+	}
+	_, err := c.w.Value()
+	return err
+}
+
+func (c *chunk) logprob() error {
+	c.logprobs = append(c.logprobs, llm.NoLogprob())
+	return c.w.Object(c.logprobMember)
+}
+
+func (c *chunk) logprobMember(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
+	value, err := c.w.Value()
+	if err != nil || string(key) != "logprob" {
+		return err
+	}
+	f, err := rawjson.Float(value)
+	if f > absentLogprob {
+		c.logprobs[len(c.logprobs)-1] = float32(f)
+	}
+	return err
+}
+
+func (c *chunk) delta(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
+	if string(key) == "tool_calls" {
+		return c.w.Array(c.toolCall)
+	}
+	value, err := c.w.Value()
+	if err != nil {
+		return err
 	}
 	switch string(key) {
 	case "content":
 		c.event.Text, err = rawjson.String(value)
 	case "reasoning", "reasoning_content": // some versions send both, with the same text
 		c.event.Reasoning, err = rawjson.String(value)
-	case "tool_calls":
-		return rawjson.EachElement(value, c.toolCall)
 	}
 	return err
+}
+
+func (c *chunk) toolCall() error {
+	c.event.ToolCalls = append(c.event.ToolCalls, llm.ToolCallDelta{})
+	return c.w.Object(c.toolCallMember)
 }
 
 // maxToolCalls bounds the index of a tool call, by which lists are grown.
 const maxToolCalls = 1024
 
-func (c *chunk) toolCall(data []byte) error {
-	var d llm.ToolCallDelta
-	err := rawjson.Members(data, func(key, value []byte) (err error) {
-		if rawjson.IsNull(value) {
-			return nil
-		}
-		switch string(key) {
-		case "index":
-			d.Index, err = rawjson.Int(value)
-			if err == nil && (d.Index < 0 || d.Index >= maxToolCalls) {
-				err = fmt.Errorf("index %d of a tool call is out of range", d.Index)
-			}
-		case "id":
-			d.ID, err = rawjson.String(value)
-		case "function":
-			return rawjson.Members(value, func(key, value []byte) (err error) {
-				switch {
-				case rawjson.IsNull(value):
-				case string(key) == "name":
-					d.Name, err = rawjson.String(value)
-				case string(key) == "arguments":
-					d.Arguments, err = rawjson.String(value)
-				}
-				return err
-			})
-		}
+func (c *chunk) toolCallMember(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
+	if string(key) == "function" {
+		return c.w.Object(c.function)
+	}
+	value, err := c.w.Value()
+	if err != nil {
 		return err
-	})
-	c.event.ToolCalls = append(c.event.ToolCalls, d)
+	}
+	d := &c.event.ToolCalls[len(c.event.ToolCalls)-1]
+	switch string(key) {
+	case "index":
+		d.Index, err = rawjson.Int(value)
+		if err == nil && (d.Index < 0 || d.Index >= maxToolCalls) {
+			err = fmt.Errorf("index %d of a tool call is out of range", d.Index)
+		}
+	case "id":
+		d.ID, err = rawjson.String(value)
+	}
 	return err
 }
 
-func (c *chunk) usage(key, value []byte) (err error) {
+func (c *chunk) function(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
+	value, err := c.w.Value()
+	if err != nil {
+		return err
+	}
+	d := &c.event.ToolCalls[len(c.event.ToolCalls)-1]
+	switch string(key) {
+	case "name":
+		d.Name, err = rawjson.String(value)
+	case "arguments":
+		d.Arguments, err = rawjson.String(value)
+	}
+	return err
+}
+
+func (c *chunk) usage(key []byte) error {
+	if c.w.Null() {
+		return nil
+	}
+	if string(key) == "prompt_tokens_details" {
+		return c.w.Object(c.usage)
+	}
+	value, err := c.w.Value()
+	if err != nil {
+		return err
+	}
 	u := c.event.Usage
 	switch string(key) {
 	case "prompt_tokens":
 		u.PromptTokens, err = rawjson.Int(value)
 	case "completion_tokens":
 		u.CompletionTokens, err = rawjson.Int(value)
-	case "prompt_tokens_details":
-		if rawjson.IsNull(value) {
-			return nil
-		}
-		return rawjson.Members(value, func(key, value []byte) (err error) {
-			if string(key) == "cached_tokens" && !rawjson.IsNull(value) {
-				u.CachedTokens, err = rawjson.Int(value)
-			}
-			return err
-		})
+	case "cached_tokens":
+		u.CachedTokens, err = rawjson.Int(value)
 	}
 	return err
 }

@@ -137,7 +137,7 @@ func NewVLLM(c VLLMConfig) (Engine, error) {
 		timeout:  seconds(c.TimeoutSeconds, 900*time.Second),
 		attempts: or(c.MaxAttempts, 3),
 		backoff:  seconds(c.BackoffSeconds, 100*time.Millisecond),
-		events:   sse.Config{MaxEventBytes: c.MaxEventBytes},
+		events:   sse.Config{MaxEventBytes: c.MaxEventBytes, Buffers: &sse.Buffers{}},
 		engine:   llm.Engine{Kind: "vllm", URL: root, LogprobMode: c.LogprobMode},
 		http:     &http.Client{Transport: pool},
 		pool:     pool,

@@ -433,3 +433,33 @@ func BenchmarkGenerate(b *testing.B) {
 		}
 	}
 }
+
+func TestMoreIsSaidOnlyOfWhatIsHereAndNotLast(t *testing.T) {
+	t.Parallel()
+	text := func(s string) string {
+		return `data: {"choices":[{"delta":{"content":"` + s + `"},"token_ids":[1]}]}` + "\n\n"
+	}
+	const empty = `data: {"choices":[{"delta":{}}]}` + "\n\n"
+	const end = `data: {"choices":[{"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+	goOn := make(chan struct{}, 1)
+	engine, _ := open(t, func(w http.ResponseWriter, _ *http.Request) {
+		for _, together := range []string{text("a") + empty + text("b") + empty, text("c") + end} {
+			_, _ = io.WriteString(w, together)
+			_ = http.NewResponseController(w).Flush()
+			<-goOn
+		}
+	}, backend.VLLMConfig{})
+	var got []string
+	for e, err := range engine.Generate(t.Context(), llm.Request{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprint(e.Text, e.More))
+		if e.Text == "b" || e.Text == "c" {
+			goOn <- struct{}{}
+		}
+	}
+	if diff := cmp.Diff([]string{"atrue", "bfalse", "cfalse", "false"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

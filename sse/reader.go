@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 )
 
 // Config bounds a Reader; the zero value has the defaults.
@@ -12,6 +13,28 @@ type Config struct {
 	// MaxEventBytes is how long one event may be, from its first line of data to
 	// its end; 0 means 64 MiB.
 	MaxEventBytes int
+	// Buffers, if given, lets readers use each other's large buffers.
+	Buffers *Buffers
+}
+
+// Buffers are the buffers that long events were read into and that wait for the
+// next such. The zero value is ready; it may be used by many readers at a time.
+type Buffers struct{ pool sync.Pool }
+
+// get returns a buffer of at least size bytes, whatever is in it.
+func (b *Buffers) get(size int) []byte {
+	if b != nil && size > keepBufferBytes {
+		if spare, ok := b.pool.Get().(*[]byte); ok && len(*spare) >= size {
+			return *spare
+		}
+	}
+	return make([]byte, size)
+}
+
+func (b *Buffers) put(buf []byte) {
+	if b != nil && len(buf) > keepBufferBytes {
+		b.pool.Put(&buf)
+	}
 }
 
 // ErrTooLarge is returned for an event longer than the bound.
@@ -41,8 +64,9 @@ const (
 // Reader reads the events of one stream. It is not for use by more than one
 // goroutine.
 type Reader struct {
-	src io.Reader
-	max int
+	src     io.Reader
+	max     int
+	buffers *Buffers
 
 	buf     []byte
 	start   int // of what is still needed in buf
@@ -66,7 +90,7 @@ func NewReader(src io.Reader, c Config) *Reader {
 	if c.MaxEventBytes <= 0 {
 		c.MaxEventBytes = defaultMaxEventBytes
 	}
-	return &Reader{src: src, max: c.MaxEventBytes}
+	return &Reader{src: src, max: c.MaxEventBytes, buffers: c.Buffers}
 }
 
 // Next returns the next event. At the end of the stream it returns io.EOF; an
@@ -247,9 +271,12 @@ func (r *Reader) makeRoom() {
 		if len(r.buf) < 1<<20 {
 			factor = 4
 		}
-		into = make([]byte, max(firstBufferBytes, factor*len(r.buf)))
+		into = r.buffers.get(max(firstBufferBytes, factor*len(r.buf)))
 	}
 	copy(into, r.buf[r.start:r.end])
+	if len(into) != len(r.buf) {
+		r.buffers.put(r.buf)
+	}
 	r.buf = into
 	r.pos -= r.start
 	r.scanned -= r.start
@@ -262,6 +289,7 @@ func (r *Reader) makeRoom() {
 // shrink lets go of a long buffer once nothing in it is needed.
 func (r *Reader) shrink() {
 	if r.start == r.end && len(r.buf) > keepBufferBytes {
+		r.buffers.put(r.buf)
 		r.buf = nil
 		r.start, r.pos, r.scanned, r.end = 0, 0, 0, 0
 	}

@@ -238,3 +238,28 @@ func BenchmarkReader(b *testing.B) {
 		})
 	}
 }
+
+func TestReadersUseEachOthersBuffers(t *testing.T) {
+	t.Parallel()
+	var buffers sse.Buffers
+	for i := range 20 {
+		long := strings.Repeat(string(rune('a'+i)), 100_000*(1+i%3))
+		stream := "data: " + long + "\n\ndata: short\n\ndata: " + long + "\n\n"
+		got, err := readAll(t, iotest.HalfReader(strings.NewReader(stream)), sse.Config{Buffers: &buffers})
+		want := []event{{"message", long, ""}, {"message", "short", ""}, {"message", long, ""}}
+		if !errors.Is(err, io.EOF) || !cmp.Equal(want, got) {
+			t.Errorf("stream %d: %d events, %v", i, len(got), err)
+		}
+	}
+}
+
+func TestBufferedNeverPromisesWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := sse.NewReader(strings.NewReader("data: a\n\ndata: b\r\n\r\ndata: c\n"), sse.Config{})
+	for _, want := range []bool{false, true, false} {
+		if got := r.Buffered(); got != want {
+			t.Errorf("buffered %v, want %v", got, want)
+		}
+		_, _ = r.Next()
+	}
+}

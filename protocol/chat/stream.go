@@ -27,15 +27,13 @@ func newStream(w http.ResponseWriter, a asked) *stream {
 	return s
 }
 
-// write sends the role, then a chunk for each event that has something to show.
-// The last event goes out with all that ends the stream.
+// write sends the role with the first event, and a chunk for each event that
+// has something to show. The last event goes out with all that ends the stream.
 func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 	s.begin()
 	s.buf = append(s.buf, `"role":"assistant","content":""}`...)
 	s.end("", "")
-	if err := s.w.Event("", s.buf); err != nil {
-		return err
-	}
+	s.w.Add("", s.buf)
 	for e, err := range events {
 		if err != nil {
 			// The stream ends without [DONE], so that nobody takes it for whole.
