@@ -221,21 +221,12 @@ func (s *session) count(tokens int) {
 	s.tokens += tokens
 }
 
-// messagesJSON writes each message into one buffer.
+// messagesJSON is each message as it is recorded. Those that came as Chat
+// Completions alias the body of the call.
 func messagesJSON(messages []llm.Message) []json.RawMessage {
-	size := 0
-	for _, m := range messages {
-		size += 128 + len(m.Content) + len(m.Reasoning)
-		for _, t := range m.ToolCalls {
-			size += 128 + len(t.Arguments) + len(t.Arguments)/4
-		}
-	}
-	buf := make([]byte, 0, size)
 	out := make([]json.RawMessage, len(messages))
 	for i, m := range messages {
-		from := len(buf)
-		buf = m.AppendJSON(buf, "reasoning_content")
-		out[i] = buf[from:len(buf):len(buf)]
+		out[i] = m.JSON("reasoning_content")
 	}
 	return out
 }

@@ -30,9 +30,29 @@ func (m Message) Text() string {
 	return b.String()
 }
 
-// AppendJSON writes the message as Chat Completions has it. The reasoning goes
-// under the name given, since engines differ in it.
+// WithRole is the message in the mouth of another.
+func (m Message) WithRole(role string) Message {
+	m.Role, m.raw = role, nil
+	return m
+}
+
+// JSON is the message as Chat Completions has it, with the reasoning under the
+// name given, since engines differ in it. A message that ParseMessage read is
+// what was written then, and aliases it, whatever was done to the fields since:
+// change it with WithRole, or make a new one.
+func (m Message) JSON(reasoningKey string) json.RawMessage {
+	if m.raw != nil && (m.rawReasoning == "" || m.rawReasoning == reasoningKey) {
+		return m.raw
+	}
+	return m.appendJSON(nil, reasoningKey)
+}
+
+// AppendJSON writes what JSON returns.
 func (m Message) AppendJSON(dst []byte, reasoningKey string) []byte {
+	return append(dst, m.JSON(reasoningKey)...)
+}
+
+func (m Message) appendJSON(dst []byte, reasoningKey string) []byte {
 	dst = append(dst, `{"role":`...)
 	dst = rawjson.AppendString(dst, m.Role)
 	if m.Content != nil {
@@ -102,11 +122,12 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 // ParseMessage reads a Chat Completions message; what it keeps aliases data.
 // The reasoning is read under both names that are in use.
 func ParseMessage(data []byte) (Message, error) {
-	var m Message
+	m := Message{raw: data}
 	err := rawjson.EachMember(data, func(key string, value []byte) (err error) {
 		switch key {
 		case "role", "reasoning", "reasoning_content", "name", "tool_call_id", "tool_calls":
-			if rawjson.IsNull(value) {
+			if rawjson.IsNull(value) { // absent; not every engine takes a null for that
+				m.raw = nil
 				return nil
 			}
 		}
@@ -117,6 +138,7 @@ func ParseMessage(data []byte) (Message, error) {
 			m.Content, err = content(value)
 		case "reasoning", "reasoning_content":
 			m.Reasoning, err = rawjson.String(value)
+			m.rawReasoning = key
 		case "name":
 			m.Name, err = rawjson.String(value)
 		case "tool_call_id":

@@ -51,6 +51,11 @@ type Message struct {
 	ToolCallID string
 	Name       string
 	Extra      rawjson.Object
+
+	// raw is the message as it was written, which saves writing it again, and
+	// rawReasoning the name it has its reasoning under.
+	raw          json.RawMessage
+	rawReasoning string
 }
 
 // ToolCall is one call of a tool by the model.
