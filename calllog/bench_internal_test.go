@@ -1,7 +1,6 @@
 package calllog
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -22,9 +21,6 @@ func BenchmarkAppend(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(b.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- l.Run(ctx) }()
 			var left, attempt atomic.Int64
 			left.Store(int64(b.N))
 			b.ReportAllocs()
@@ -39,10 +35,6 @@ func BenchmarkAppend(b *testing.B) {
 			}
 			all.Wait()
 			b.StopTimer()
-			cancel()
-			if err := <-ended; err != nil {
-				b.Fatal(err)
-			}
 			b.ReportMetric(float64(b.N)/float64(l.journal.syncs), "calls/sync")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 			if err := l.Close(); err != nil {
@@ -91,9 +83,6 @@ func BenchmarkCalls(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
 	s, err := l.Session("s", 1)
 	if err != nil {
 		b.Fatal(err)
@@ -113,8 +102,6 @@ func BenchmarkCalls(b *testing.B) {
 			b.Fatal(len(calls), err)
 		}
 	}
-	cancel()
-	<-ended
 	if err := l.Close(); err != nil {
 		b.Fatal(err)
 	}

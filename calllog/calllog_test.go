@@ -33,20 +33,16 @@ type testingT interface {
 	Fatal(args ...any)
 }
 
-// start opens a log and runs it until stop is called.
+// start opens a log, which stop closes.
 func start(t testingT, c calllog.Config) (l *calllog.Log, stop func()) {
 	t.Helper()
 	l, err := calllog.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
 	return l, func() {
 		t.Helper()
-		cancel()
-		if err := errors.Join(<-ended, l.Close()); err != nil {
+		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -89,19 +89,14 @@ func (f *diskFile) Sync() error {
 	return f.disk.asked("sync", f.Name())
 }
 
-// launch opens a log on d and runs it; the log is stopped, not closed, by crash.
+// launch opens a log on d; it is dropped, not closed, by crash.
 func launch(t *testing.T, dir string, bound int64, d *disk) (l *Log, crash func()) {
 	t.Helper()
 	l, err := openWith(Config{Dir: dir, JournalBytes: bound}, d.open)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { _ = l.Run(ctx); close(ended) }()
 	return l, sync.OnceFunc(func() {
-		cancel()
-		<-ended
 		_ = l.lock.Close()
 		_ = l.journal.file.Close()
 	})

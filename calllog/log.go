@@ -36,7 +36,7 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// ErrClosed is returned for what comes after the end of Run or after Close.
+// ErrClosed is returned for what comes after Close.
 var ErrClosed = errors.New("call log is closed")
 
 // Log is the call log of a node. All its methods may be called at the same time.
@@ -48,14 +48,11 @@ type Log struct {
 	lock    *os.File
 	journal *journal
 
-	running sync.Mutex // held by Run, then by Close
-	stop    chan struct{}
-	stopped sync.Once
+	leading chan struct{} // has room for one: who commits
 
 	mu     sync.Mutex
 	queue  []*write
 	closed error
-	wake   chan struct{}
 }
 
 // opener opens a file for writing.
@@ -74,11 +71,11 @@ func openOS(path string, flag int) (file, error) { return os.OpenFile(path, flag
 const journalName = "_journal" // no session can have this id
 
 // Open takes the folder and brings the session files up to what was
-// acknowledged before a crash. Calls can be appended while Run runs.
+// acknowledged before a crash. Whoever opens it closes it.
 func Open(c Config) (*Log, error) { return openWith(c, openOS) }
 
 func openWith(c Config, open opener) (_ *Log, err error) {
-	l := &Log{dir: c.Dir, bound: c.JournalBytes, log: c.Log, open: open, stop: make(chan struct{}), wake: make(chan struct{}, 1)}
+	l := &Log{dir: c.Dir, bound: c.JournalBytes, log: c.Log, open: open, leading: make(chan struct{}, 1)}
 	if l.bound <= 0 {
 		l.bound = 64 << 20
 	}
@@ -114,51 +111,46 @@ func openWith(c Config, open opener) (_ *Log, err error) {
 	return l, nil
 }
 
-// Run makes appended calls durable until ctx ends or Close is called, then what
-// still waits, and returns. It can be run once.
-func (l *Log) Run(ctx context.Context) error {
-	l.running.Lock()
-	defer l.running.Unlock()
-	for {
-		select {
-		case <-ctx.Done():
-		case <-l.stop:
-		case <-l.wake:
-			l.commit()
-			continue
-		}
-		break
-	}
-	l.end()
-	return l.journal.broken
-}
-
-// Close ends Run, syncs the session files and gives the folder free.
+// Close commits what waits, syncs the session files and gives the folder free.
+// Calls that come later are refused.
 func (l *Log) Close() error {
-	first := false
-	l.stopped.Do(func() { first = true; close(l.stop) })
-	l.running.Lock()
-	defer l.running.Unlock()
+	l.mu.Lock()
+	first := l.closed == nil || !errors.Is(l.closed, ErrClosed)
+	l.closed = ErrClosed
+	l.mu.Unlock()
+	l.leading <- struct{}{}
+	defer func() { <-l.leading }()
 	if !first {
 		return nil
 	}
-	l.end()
+	l.commit()
 	err := l.journal.checkpoint()
 	return errors.Join(err, l.journal.file.Close(), l.lock.Close())
 }
 
-// end takes no more writes and commits those that wait.
-func (l *Log) end() {
-	l.mu.Lock()
-	if l.closed == nil {
-		l.closed = ErrClosed
+// settle returns when w is durable or has failed. Of those who wait one commits
+// for all that have come by then: no goroutine stands between a call and the
+// disk, and one sync serves many.
+func (l *Log) settle(ctx context.Context, w *write) error {
+	for {
+		select {
+		case err := <-w.done:
+			return err
+		case l.leading <- struct{}{}:
+			l.commit()
+			<-l.leading
+		case <-ctx.Done():
+			if l.withdraw(w) {
+				return context.Cause(ctx)
+			}
+			return <-w.done
+		}
 	}
-	l.mu.Unlock()
-	l.commit()
 }
 
 // commit makes everything that waits durable with one sync. Writes that nobody
-// waits for are tried again with the next commit if it fails.
+// waits for are tried again with the next commit if it fails. Who calls it
+// leads.
 func (l *Log) commit() {
 	l.mu.Lock()
 	batch := l.queue
@@ -185,7 +177,7 @@ func (l *Log) commit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = append(again, l.queue...)
-	if l.journal.broken != nil {
+	if l.journal.broken != nil && l.closed == nil {
 		l.closed = l.journal.broken
 	}
 }
@@ -199,12 +191,6 @@ func (l *Log) enqueue(w *write) error {
 		return l.closed
 	}
 	l.queue = append(l.queue, w)
-	if w.done != nil {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
 	return nil
 }
 

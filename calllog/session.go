@@ -115,16 +115,7 @@ func (s *Session) writeDurably(ctx context.Context, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case err = <-w.done:
-	case <-ctx.Done():
-		if s.log.withdraw(w) {
-			err = context.Cause(ctx)
-		} else {
-			err = <-w.done
-		}
-	}
-	if err != nil {
+	if err := s.log.settle(ctx, w); err != nil {
 		s.cutBack()
 		return err
 	}

@@ -209,7 +209,6 @@ func (s *service) Run(ctx context.Context) error {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	all, base := errgroup.WithContext(base)
-	all.Go(func() error { return s.calls.Run(base) })
 	all.Go(func() error { return s.server.Run(base) })
 	all.Go(func() error { return serveHTTP(base, s.rolloutListener, s.server) })
 	all.Go(func() error { return serveHTTP(base, s.gatewayListener, s.gateway) })
