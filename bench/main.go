@@ -31,6 +31,7 @@ func main() {
 	}
 	polar := flag.String("polar", "bin/polar", "the binary to measure")
 	quick := flag.Bool("quick", false, "fewer rounds")
+	only := flag.String("only", "", "measure one part: latency, throughput, streaming, streams, builder, calllog, control or footprint")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -40,7 +41,7 @@ func main() {
 	if *quick {
 		b.rounds = 60
 	}
-	fatal(b.run(ctx))
+	fatal(b.run(ctx, *only))
 }
 
 func fatal(err error) {
@@ -56,13 +57,26 @@ type bench struct {
 	rounds int
 }
 
-func (b *bench) run(ctx context.Context) error {
+func (b *bench) run(ctx context.Context, only string) error {
 	fmt.Printf("%-64s %-34s %-44s\n", "WHAT", "MEASURED", "BAR")
 	missed := 0
-	for _, part := range []func(context.Context) ([]figure, error){
-		b.latency, b.throughput, b.streaming, b.openStreams, b.builder, b.callLog, b.controlPlane, b.footprint,
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) ([]figure, error)
+	}{
+		{"latency", b.latency},
+		{"throughput", b.throughput},
+		{"streaming", b.streaming},
+		{"streams", b.openStreams},
+		{"builder", b.builder},
+		{"calllog", b.callLog},
+		{"control", b.controlPlane},
+		{"footprint", b.footprint},
 	} {
-		figures, err := part(ctx)
+		if only != "" && only != part.name {
+			continue
+		}
+		figures, err := part.measure(ctx)
 		if err != nil {
 			return err
 		}
