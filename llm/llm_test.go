@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"polar/llm"
 	"polar/rawjson"
@@ -91,7 +92,7 @@ func TestCollectFoldsAStream(t *testing.T) {
 		},
 		PromptIDs: llm.IDs{1, 2}, Tokens: []llm.Token{{ID: 3, Logprob: -1}}, Engine: llm.Engine{Kind: "vllm"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(llm.Message{})); diff != "" {
 		t.Error(diff)
 	}
 }
