@@ -18,6 +18,10 @@ type Request struct {
 	// Previous is the ID of an earlier answer of the session that this call
 	// goes on from: its conversation comes before Messages.
 	Previous string
+	// Affinity groups calls whose prompts share a history: those with the same
+	// value should reach the same engine, which has the history in its cache. The
+	// gateway sets it to the session's id; "" groups with nothing.
+	Affinity string
 	// Model is the name the harness asked for; the gateway may serve another.
 	Model    string
 	Messages []Message
