@@ -25,7 +25,8 @@ var imports = map[string][]string{
 	"api":     {".", "llm", "rawjson"},
 
 	// Plug-ins: a protocol cannot know a task, a harness cannot know a wire format.
-	"protocol/chat":       {"llm", "sse", "rawjson"},
+	"protocol/openai":     {"llm", "rawjson"},
+	"protocol/chat":       {"llm", "sse", "rawjson", "protocol/openai"},
 	"backend":             {"llm", "sse", "rawjson"},
 	"sandbox/local":       {"sandbox"},
 	"sandbox/sandboxtest": {"sandbox"},

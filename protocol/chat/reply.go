@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"polar/llm"
+	"polar/protocol/openai"
 	"polar/rawjson"
 )
 
@@ -22,7 +23,7 @@ func (p Protocol) Reply(w http.ResponseWriter, req llm.Request, events iter.Seq2
 	}
 	reply, err := llm.Collect(events)
 	if err != nil {
-		p.Fail(w, asError(err))
+		p.Fail(w, openai.AsError(err))
 		return err
 	}
 	return writeWhole(w, newAnswer(a).appendWhole(nil, reply))

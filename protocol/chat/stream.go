@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"polar/llm"
+	"polar/protocol/openai"
 	"polar/rawjson"
 	"polar/sse"
 )
@@ -37,7 +38,7 @@ func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 	for e, err := range events {
 		if err != nil {
 			// The stream ends without [DONE], so that nobody takes it for whole.
-			_ = s.w.Event("", appendError(nil, asError(err)))
+			_ = s.w.Event("", openai.AppendError(nil, openai.AsError(err)))
 			return err
 		}
 		if err := s.event(e); err != nil {
@@ -93,7 +94,7 @@ func (s *stream) end(logprobs, finish string) {
 	}
 	s.buf = append(s.buf, logprobs...)
 	s.buf = append(s.buf, `,"finish_reason":`...)
-	s.buf = appendOrNull(s.buf, finish)
+	s.buf = openai.AppendOrNull(s.buf, finish)
 	s.buf = append(s.buf, "}]}"...)
 }
 
