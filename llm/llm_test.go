@@ -114,3 +114,24 @@ func TestMissingLogprobIsNull(t *testing.T) {
 		t.Errorf("read back %v", back)
 	}
 }
+
+func TestPiecesOfAMessageAreItsJSON(t *testing.T) {
+	t.Parallel()
+	read, err := llm.ParseMessage([]byte(`{"role":"user", "content":"as written"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := json.RawMessage(`[{"type":"image_url"}]`)
+	for _, m := range []llm.Message{
+		read, read.WithRole("system"), {Role: "user", Content: content}, {Role: "user"},
+		{Role: "assistant", Reasoning: "why", ToolCalls: []llm.ToolCall{{ID: "1", Name: "f"}}},
+	} {
+		before, middle, after := m.Pieces("reasoning")
+		if got := string(before) + string(middle) + string(after); got != string(m.JSON("reasoning")) {
+			t.Errorf("pieces %s, JSON %s", got, m.JSON("reasoning"))
+		}
+	}
+	if _, got, _ := (llm.Message{Role: "user", Content: content}).Pieces(""); &got[0] != &content[0] {
+		t.Error("the content was copied")
+	}
+}

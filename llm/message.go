@@ -52,15 +52,33 @@ func (m Message) AppendJSON(dst []byte, reasoningKey string) []byte {
 	return append(dst, m.JSON(reasoningKey)...)
 }
 
+// Pieces is what JSON returns in three pieces, of which the content is not
+// copied: it may hold megabytes of images.
+func (m Message) Pieces(reasoningKey string) (before, content, after []byte) {
+	if m.raw != nil && (m.rawReasoning == "" || m.rawReasoning == reasoningKey) {
+		return nil, m.raw, nil
+	}
+	return m.appendBeforeContent(nil), m.Content, m.appendAfterContent(nil, reasoningKey)
+}
+
 func (m Message) appendJSON(dst []byte, reasoningKey string) []byte {
+	dst = append(m.appendBeforeContent(dst), m.Content...)
+	return m.appendAfterContent(dst, reasoningKey)
+}
+
+func (m Message) appendBeforeContent(dst []byte) []byte {
 	dst = append(dst, `{"role":`...)
 	dst = rawjson.AppendString(dst, m.Role)
-	if m.Content != nil {
+	switch {
+	case m.Content != nil:
 		dst = append(dst, `,"content":`...)
-		dst = append(dst, m.Content...)
-	} else if len(m.ToolCalls) > 0 {
+	case len(m.ToolCalls) > 0:
 		dst = append(dst, `,"content":null`...)
 	}
+	return dst
+}
+
+func (m Message) appendAfterContent(dst []byte, reasoningKey string) []byte {
 	if m.Reasoning != "" {
 		dst = append(dst, ',')
 		dst = rawjson.AppendString(dst, reasoningKey)
