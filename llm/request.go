@@ -38,6 +38,9 @@ type Request struct {
 	TopLogprobs *int
 	// Stream is how the harness wants its answer.
 	Stream bool
+	// CountOnly says that the harness wants to know how many tokens the prompt
+	// has and nothing else: there is no answer and no turn.
+	CountOnly bool
 	// Extra holds the fields that are not known here, for engines that know them.
 	Extra rawjson.Object
 	// Reply is what the protocol that decoded the request needs again to write
