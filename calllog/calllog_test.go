@@ -139,7 +139,7 @@ func TestCallsComeBackAsTheyWereAppended(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "set delivered") {
 				want[i].Delivered = rapid.Bool().Draw(t, "to")
-				if err := s.SetDelivered(want[i].ID, want[i].Delivered); err != nil {
+				if err := s.SetDelivered(want[i].ID, want[i].Delivered, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -217,7 +217,7 @@ func TestManySessionsAtOnce(t *testing.T) {
 				if err := s.Append(t.Context(), &c, ids); err != nil {
 					t.Error(err)
 				}
-				if err := s.SetDelivered(c.ID, n%2 == 0); err != nil {
+				if err := s.SetDelivered(c.ID, n%2 == 0, 0); err != nil {
 					t.Error(err)
 				}
 				if _, err := s.Calls(); err != nil {
@@ -305,7 +305,7 @@ func TestWhatComesTooLateIsRefused(t *testing.T) {
 	if err := s.Append(t.Context(), &c, ids); err == nil {
 		t.Error("a call was recorded twice")
 	}
-	if err := s.SetDelivered("unknown", true); err == nil {
+	if err := s.SetDelivered("unknown", true, 0); err == nil {
 		t.Error("a call that is not recorded was marked")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

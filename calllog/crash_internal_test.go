@@ -162,7 +162,7 @@ func TestACrashAtAnyByteLosesNothingAcknowledged(t *testing.T) {
 			early, earlyJournal = len(contents(t, origin, "s/1.log")), len(contents(t, origin, journalName))
 		}
 		record(t, s, n)
-		if err := s.SetDelivered(polar.CallID(fmt.Sprint("c", n)), true); err != nil {
+		if err := s.SetDelivered(polar.CallID(fmt.Sprint("c", n)), true, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +288,7 @@ func TestAFailedWriteIsAsIfItWereNotMade(t *testing.T) {
 				t.Fatal(err)
 			}
 			record(t, s, 0)
-			if err := s.SetDelivered("c0", true); err != nil {
+			if err := s.SetDelivered("c0", true, 0); err != nil {
 				t.Fatal(err)
 			}
 			failed := false

@@ -55,7 +55,10 @@ func (r *reader) frame(kind byte, payload []byte) error {
 			return errDamaged
 		}
 		r.calls[n].Delivered = delivered[0] == 1
-		return nil
+		if len(d.data) > 0 { // logs of earlier versions end here
+			r.calls[n].Retries = int(d.uint())
+		}
+		return d.err
 	}
 	return fmt.Errorf("kind %d: %w", kind, errDamaged)
 }

@@ -21,7 +21,7 @@ const (
 	maxFrame = 1 << 30
 
 	frameCall      = 1 // a call, see encode
-	frameDelivered = 2 // the number of a call, and 1 or 0
+	frameDelivered = 2 // the number of a call, 1 or 0, and its retries if there is more
 )
 
 func appendFrame(dst []byte, kind byte, payload []byte) []byte {

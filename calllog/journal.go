@@ -28,6 +28,11 @@ type journal struct {
 	open opener
 	size int64
 	buf  []byte
+	// The file is zeros from size to reserved. Writing over them changes nothing
+	// but data, which is much less to sync than a file that grows; and a file
+	// system that keeps files in order need not flush the session files with it.
+	// It is reserved in steps; 0 means not at all.
+	reserved, step int64
 	// dirty are the session files with writes that only the journal has for sure.
 	dirty map[string]struct{}
 	// syncs counts how often the journal was synced.
@@ -49,7 +54,10 @@ func (j *journal) append(batch []*write) error {
 	for _, w := range batch {
 		j.buf = appendRecord(j.buf, w)
 	}
-	err := writeAll(j.file, j.buf, j.size)
+	err := j.reserve(int64(len(j.buf)))
+	if err == nil {
+		err = writeAll(j.file, j.buf, j.size)
+	}
 	if err == nil {
 		j.syncs++
 		err = j.file.Sync()
@@ -59,6 +67,7 @@ func (j *journal) append(batch []*write) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("write call journal: %w", err)
+		j.reserved = j.size
 		if undo := errors.Join(j.file.Truncate(j.size), j.file.Sync()); undo != nil {
 			j.broken = fmt.Errorf("call journal is broken, restart to recover: %w", errors.Join(err, undo))
 		}
@@ -68,6 +77,23 @@ func (j *journal) append(batch []*write) error {
 	for _, w := range batch {
 		j.dirty[w.path] = struct{}{}
 	}
+	return nil
+}
+
+// reserve makes sure that n more bytes fit into what is reserved.
+func (j *journal) reserve(n int64) error {
+	if j.step == 0 || j.size+n <= j.reserved {
+		return nil
+	}
+	from := max(j.reserved, j.size)
+	end := j.size + n + j.step
+	if err := writeAll(j.file, make([]byte, end-from), from); err != nil {
+		return err
+	}
+	if err := j.file.Sync(); err != nil {
+		return err
+	}
+	j.reserved = end
 	return nil
 }
 
@@ -122,7 +148,7 @@ func (j *journal) checkpoint() error {
 		j.broken = fmt.Errorf("sync call logs, restart to recover: %w", err)
 		return j.broken
 	}
-	j.size = 0
+	j.size, j.reserved = 0, 0
 	clear(j.dirty)
 	return nil
 }

@@ -66,13 +66,29 @@ type file interface {
 	Close() error
 }
 
-func openOS(path string, flag int) (file, error) { return os.OpenFile(path, flag, 0o600) }
+func openOS(path string, flag int) (file, error) {
+	f, err := os.OpenFile(path, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return dataFile{f}, nil
+}
 
 const journalName = "_journal" // no session can have this id
 
 // Open takes the folder and brings the session files up to what was
 // acknowledged before a crash. Whoever opens it closes it.
-func Open(c Config) (*Log, error) { return openWith(c, openOS) }
+func Open(c Config) (*Log, error) {
+	l, err := openWith(c, openOS)
+	if err != nil {
+		return nil, err
+	}
+	l.journal.step = reserveStep
+	return l, nil
+}
+
+// reserveStep is how far ahead the journal is reserved.
+const reserveStep = 1 << 20
 
 func openWith(c Config, open opener) (_ *Log, err error) {
 	l := &Log{dir: c.Dir, bound: c.JournalBytes, log: c.Log, open: open, leading: make(chan struct{}, 1)}

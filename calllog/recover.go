@@ -1,6 +1,7 @@
 package calllog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,8 +36,8 @@ func recoverSessions(dir string, log *slog.Logger, open opener) error {
 	if err := syncFiles(dir, r.touched, open); err != nil {
 		return err
 	}
-	if len(data) > 0 {
-		log.Warn("call journal ended in a write that was not finished", "cut_bytes", len(data))
+	if torn := bytes.TrimRight(data, "\x00"); len(torn) > 0 { // zeros are what was reserved
+		log.Warn("call journal ended in a write that was not finished", "cut_bytes", len(torn))
 	}
 	if size > 0 {
 		log.Info("call logs recovered", "files", len(r.touched), "journal_bytes", size)

@@ -59,9 +59,10 @@ func (s *Session) Append(ctx context.Context, call *polar.Call, promptIDs llm.ID
 	return nil
 }
 
-// SetDelivered records whether the answer of a call reached the harness. It is
-// durable with the next call, or when the log is closed.
-func (s *Session) SetDelivered(id polar.CallID, delivered bool) error {
+// SetDelivered records whether the answer of a call reached the harness, and
+// how many repetitions of the call were given it. It is durable with the next
+// call, or when the log is closed.
+func (s *Session) SetDelivered(id polar.CallID, delivered bool, retries int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, ok := s.known[id]
@@ -73,6 +74,7 @@ func (s *Session) SetDelivered(id polar.CallID, delivered bool) error {
 	if delivered {
 		payload[len(payload)-1] = 1
 	}
+	payload = binary.AppendUvarint(payload, uint64(max(retries, 0)))
 	if err := s.writeQuietly(appendFrame(nil, frameDelivered, payload)); err != nil {
 		return fmt.Errorf("mark call %s delivered: %w", id, err)
 	}
