@@ -45,6 +45,11 @@ type Call struct {
 	// Delivered says that the whole answer was handed to the harness. Tokens of
 	// a call that was not are abandoned: counted, never trained on.
 	Delivered bool `json:"delivered"`
+	// Retries counts the repetitions of the call that were given this answer
+	// and are no calls of their own.
+	Retries int `json:"retries,omitempty"`
+	// HeldMS is how long the call waited while inference was paused.
+	HeldMS int64 `json:"held_ms,omitempty"`
 	// Untrainable says why the tokens cannot be trained on; empty if they can.
 	Untrainable string     `json:"untrainable,omitempty"`
 	Error       *CallError `json:"error,omitempty"`

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"iter"
@@ -11,9 +12,10 @@ import (
 )
 
 // call is the life of a model call. Every call of a known session ends up in
-// its log, before the harness sees the end of the answer.
+// its log, before the harness sees the end of the answer; one that repeats
+// another is given the answer to that.
 func (g *Gateway) call(w http.ResponseWriter, r *http.Request, p Protocol) {
-	s, refused := g.sessions.find(credential(r))
+	s, refused := g.session(r)
 	if refused != nil {
 		p.Fail(w, refused)
 		return
@@ -30,11 +32,15 @@ func (g *Gateway) call(w http.ResponseWriter, r *http.Request, p Protocol) {
 	g.inFlight.Add(1)
 	defer g.inFlight.Add(-1)
 
-	req, err := g.read(w, r, p)
+	req, err := g.read(w, r, p.Decode)
 	if err == nil {
+		if earlier, f := c.begin(&req, r.Header); f != nil {
+			c.repeat(ctx, w, p, req, earlier, f)
+			return
+		}
 		c.asked(req)
-		req, err = s.impose(req, g.cfg.Model)
-		c.imposed(req)
+		req, err = s.prepare(&g.cfg, req)
+		c.prepared(req)
 	}
 	if err != nil {
 		p.Fail(w, c.fail(ctx, err))
@@ -43,20 +49,51 @@ func (g *Gateway) call(w http.ResponseWriter, r *http.Request, p Protocol) {
 
 	// The first event is waited for before anything is written: an error until
 	// then is a plain HTTP error.
-	next, stop := iter.Pull2(c.pass(ctx, g.cfg.Backend.Generate(ctx, req)))
+	next, stop := g.pull(req, c.generate(ctx, req), c.stop)
 	defer stop()
 	first, err, _ := next()
 	if err != nil {
 		p.Fail(w, g.explain(err))
 		return
 	}
-	if err := p.Reply(w, req, resume(first, next)); err != nil {
-		c.undelivered(err)
+	err = p.Reply(w, req, resume(first, next))
+	if err == nil || c.turn.leave() { // on to its end, if only for those who joined
+		exhaust(next)
 	}
+	stop()
+	c.arrived(err)
+}
+
+// repeat gives a call the answer to the one that it repeats.
+func (c *call) repeat(ctx context.Context, w http.ResponseWriter, p Protocol, req llm.Request, earlier *turn, f *follower) {
+	got := false
+	defer func() {
+		if err := earlier.part(f, got); err != nil {
+			c.s.breakDown(err)
+			c.g.log.Error("repeated call not noted", "session", c.record.Session, "call", earlier.id, "error", err)
+		}
+	}()
+	next, stop := c.g.pull(req, earlier.follow(ctx, f), c.stop)
+	defer stop()
+	first, err, _ := next()
+	if err != nil {
+		p.Fail(w, c.told(ctx, err))
+		return
+	}
+	got = p.Reply(w, req, resume(first, next)) == nil
+}
+
+// pull hands out events one by one. A stream gets a sign of life where the
+// engine is silent; an answer in one piece is just waited for.
+func (g *Gateway) pull(req llm.Request, events iter.Seq2[llm.Event, error], abort func()) (next func() (llm.Event, error, bool), stop func()) {
+	if req.Stream {
+		return pullAlive(events, g.cfg.KeepAlive, abort)
+	}
+	return iter.Pull2(events)
 }
 
 // read reads the body, which is bounded, and decodes it.
-func (g *Gateway) read(w http.ResponseWriter, r *http.Request, p Protocol) (llm.Request, error) {
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request, decode func(*http.Request, []byte) (llm.Request, error)) (llm.Request, error) {
 	tooLarge := llm.Errorf(llm.TooLarge, "the body is larger than %d bytes", g.cfg.MaxBodyBytes)
 	if r.ContentLength > g.cfg.MaxBodyBytes {
 		return llm.Request{}, tooLarge
@@ -71,7 +108,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, p Protocol) (llm.
 	if err != nil {
 		return llm.Request{}, llm.Errorf(llm.BadRequest, "the body was cut off: %v", io.ErrUnexpectedEOF)
 	}
-	return p.Decode(r, body.Bytes())
+	return decode(r, body.Bytes())
 }
 
 // resume is a range over first and what next has after it.
@@ -83,6 +120,12 @@ func resume(first llm.Event, next func() (llm.Event, error, bool)) iter.Seq2[llm
 				return
 			}
 		}
+	}
+}
+
+func exhaust(next func() (llm.Event, error, bool)) {
+	for more := true; more; {
+		_, _, more = next()
 	}
 }
 

@@ -29,6 +29,9 @@ func (g *Gateway) routeControl(mux *http.ServeMux) {
 	closed("GET /sessions/{id}/completions", g.withSession(g.showCompletions))
 	closed("GET /sessions/{id}/trajectory", g.withSession(g.showTrajectory))
 	closed("DELETE /sessions/{id}", g.withSession(g.deleteSession))
+	closed("GET /admin/inference/status", g.showInference)
+	closed("POST /admin/inference/pause", g.pauseInference)
+	closed("POST /admin/inference/resume", g.resumeInference)
 }
 
 // authorised lets only those in who have the control token.

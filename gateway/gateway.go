@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/maphash"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"polar"
 	"polar/llm"
@@ -44,6 +47,12 @@ type ModelLister interface {
 	Models(w http.ResponseWriter, names []string)
 }
 
+// Outsider is a Protocol with routes that are answered without a session and
+// without the engine, by mux pattern.
+type Outsider interface {
+	Asides() map[string]http.HandlerFunc
+}
+
 // Backend answers calls with token ids and logprobs. The last event of an
 // answer has a Finish; an error is the last thing yielded. Ending ctx or the
 // range stops the engine's work.
@@ -57,9 +66,10 @@ type SessionLog interface {
 	// Append stores the call and returns when it is durable. It sets
 	// call.Prompt from promptIDs.
 	Append(ctx context.Context, call *polar.Call, promptIDs llm.IDs) error
-	// SetDelivered notes whether the stored call's answer reached the harness.
-	// It need not be durable on return.
-	SetDelivered(id polar.CallID, delivered bool) error
+	// SetDelivered notes whether the stored call's answer reached the harness,
+	// and how many repetitions of the call were given it. It need not be durable
+	// on return.
+	SetDelivered(id polar.CallID, delivered bool, retries int) error
 	// Calls returns all calls stored so far, in order of storing.
 	Calls() ([]polar.Call, error)
 	Close() error
@@ -86,14 +96,36 @@ type Config struct {
 	// RememberEnded is how many keys of ended sessions answer 403 and not 401;
 	// 0 means 10,000.
 	RememberEnded int
+	// KeepAlive is how long a stream may be silent before it shows a sign of
+	// life; 0 means 5 s.
+	KeepAlive time.Duration
+	// LateSystem says what becomes of instructions in the middle of a
+	// conversation; empty means LateSystemKeep.
+	LateSystem string
+	// AllowImplicit lets a key that is not known begin a session of its own, as
+	// long as fewer than MaxImplicit are open; 0 means 1,000.
+	AllowImplicit bool
+	MaxImplicit   int
+	// Engine is what the status of inference names.
+	Engine llm.Engine
 	// Build makes a trajectory of calls; nil means there is no such route.
 	Build func(strategy string, config json.RawMessage, calls []polar.Call) (polar.Trajectory, error)
 	Log   *slog.Logger
 }
 
+// What becomes of a system or developer message after the first other one: it
+// stays, or it becomes a user message in its place, for chat templates that
+// refuse it there.
+const (
+	LateSystemKeep = "keep"
+	LateSystemUser = "user"
+)
+
 const (
 	defaultMaxBodyBytes  = 64 << 20
 	defaultRememberEnded = 10_000
+	defaultMaxImplicit   = 1000
+	defaultKeepAlive     = 5 * time.Second
 )
 
 // Gateway serves model calls and the control routes of one node.
@@ -101,6 +133,10 @@ type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
 	sessions *sessions
+	implicit implicit
+	gate     *gate
+	// seed makes fingerprints of requests that nobody outside can foresee.
+	seed maphash.Seed
 	// calls has the routes of harnesses, all has the control routes too.
 	calls, all *http.ServeMux
 	inFlight   atomic.Int64
@@ -119,32 +155,57 @@ func New(c Config) (*Gateway, error) {
 	case c.Log == nil:
 		return nil, errors.New("gateway: no logger given")
 	}
+	switch c.LateSystem {
+	case "", LateSystemKeep, LateSystemUser:
+	default:
+		return nil, fmt.Errorf("gateway: late system messages: %q is not known; known: %s, %s", c.LateSystem, LateSystemKeep, LateSystemUser)
+	}
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = defaultMaxBodyBytes
 	}
 	if c.RememberEnded <= 0 {
 		c.RememberEnded = defaultRememberEnded
 	}
+	if c.MaxImplicit <= 0 {
+		c.MaxImplicit = defaultMaxImplicit
+	}
+	if c.KeepAlive <= 0 {
+		c.KeepAlive = defaultKeepAlive
+	}
 	c.URL = strings.TrimRight(c.URL, "/")
 	g := &Gateway{
-		cfg: c, log: c.Log, sessions: newSessions(c.RememberEnded),
+		cfg: c, log: c.Log, sessions: newSessions(c.RememberEnded), gate: newGate(), seed: maphash.MakeSeed(),
 		calls: http.NewServeMux(), all: http.NewServeMux(),
 	}
 	for _, mux := range []*http.ServeMux{g.calls, g.all} {
 		for _, p := range c.Protocols {
-			for _, route := range p.Routes() {
-				mux.Handle(route, g.guard(p, func(w http.ResponseWriter, r *http.Request) { g.call(w, r, p) }))
-			}
-			if lister, ok := p.(ModelLister); ok {
-				for _, route := range lister.ModelRoutes() {
-					mux.Handle(route, g.guard(p, func(w http.ResponseWriter, r *http.Request) { g.models(w, r, p, lister) }))
-				}
-			}
+			g.routeProtocol(mux, p)
 		}
 		mux.HandleFunc("/", notFound)
 	}
 	g.routeControl(g.all)
 	return g, nil
+}
+
+// routeProtocol registers what a protocol serves.
+func (g *Gateway) routeProtocol(mux *http.ServeMux, p Protocol) {
+	handle := func(routes []string, serve http.HandlerFunc) {
+		for _, route := range routes {
+			mux.Handle(route, g.guard(p, serve))
+		}
+	}
+	handle(p.Routes(), func(w http.ResponseWriter, r *http.Request) { g.call(w, r, p) })
+	if lister, ok := p.(ModelLister); ok {
+		handle(lister.ModelRoutes(), func(w http.ResponseWriter, r *http.Request) { g.models(w, r, p, lister) })
+	}
+	if counter, ok := p.(TokenCounter); ok {
+		handle(counter.CountRoutes(), func(w http.ResponseWriter, r *http.Request) { g.count(w, r, p, counter) })
+	}
+	if outsider, ok := p.(Outsider); ok {
+		for route, serve := range outsider.Asides() {
+			handle([]string{route}, serve)
+		}
+	}
 }
 
 // ServeHTTP serves everything. A path below /s/{key} is a model call of the
@@ -186,7 +247,7 @@ func (g *Gateway) Stats() Stats {
 
 // models answers which models there are to a harness that has a session.
 func (g *Gateway) models(w http.ResponseWriter, r *http.Request, p Protocol, lister ModelLister) {
-	if _, err := g.sessions.find(credential(r)); err != nil {
+	if _, err := g.session(r); err != nil {
 		p.Fail(w, err)
 		return
 	}

@@ -16,23 +16,41 @@ import (
 )
 
 // call is a model call under way and what will be recorded of it. One
-// goroutine at a time uses it.
+// goroutine at a time uses it; what others may look at is in its turn.
 type call struct {
 	g      *Gateway
 	s      *session
+	turn   *turn
 	record polar.Call
 	req    llm.Request
-	answer llm.Collector
-	began  bool // an event came
-	stored bool
-	left   bool // the harness did not take the answer
+	cancel context.CancelCauseFunc
+	// forgetCaller ends the watch for the caller's leaving.
+	forgetCaller func() bool
+	repeats      bool // it is given the answer to another, and is no call itself
+	began        bool // an event came
+	stored       bool
+	left         bool // the harness did not take the answer
 }
 
 func newCall(g *Gateway, s *session, wire string, h http.Header) *call {
-	return &call{g: g, s: s, record: polar.Call{
+	return &call{g: g, s: s, turn: &turn{log: s.log}, record: polar.Call{
 		Session: s.rec.Session, Attempt: s.rec.Attempt, Wire: wire, Start: time.Now(),
 		Headers: conversationHeaders(h), Version: s.rec.Version,
 	}}
+}
+
+// begin gives the call its number, unless it only repeats an earlier one: then
+// it returns whose answer it is to be given. The request learns its id.
+func (c *call) begin(req *llm.Request, h http.Header) (*turn, *follower) {
+	c.turn.key, c.turn.token = fingerprint(c.g.seed, c.record.Wire, req), retryToken(h)
+	earlier, f := c.s.recent.begin(c.turn, isRetry(h), func() polar.CallID {
+		c.record.ID = c.s.nextID()
+		return c.record.ID
+	})
+	c.repeats = f != nil
+	req.ID = string(earlier.id)
+	req.Affinity = string(c.record.Session)
+	return earlier, f
 }
 
 // asked notes what the harness asked for.
@@ -41,34 +59,50 @@ func (c *call) asked(req llm.Request) {
 	c.record.Stream = req.Stream
 }
 
-// imposed notes what the engine is asked for.
-func (c *call) imposed(req llm.Request) {
+// prepared notes what the engine is asked for.
+func (c *call) prepared(req llm.Request) {
 	c.req = req
 	c.record.ModelServed = req.Model
 	c.record.Sampling = req.Sampling
 }
 
-// pass passes events on and keeps a copy. The last event is held back until the
-// call is stored, so that a harness which exits on it cannot end its session
-// before its final turn is in.
-func (c *call) pass(ctx context.Context, events iter.Seq2[llm.Event, error]) iter.Seq2[llm.Event, error] {
+// errStopped is why a call ended whose handler had enough of it.
+var errStopped = errors.New("the call was stopped")
+
+// stop ends the engine's work.
+func (c *call) stop() { c.cancel(errStopped) }
+
+// generate asks the engine, once it may be asked, and passes its events on and
+// keeps a copy. The last event is held back until the call is stored, so that
+// a harness which exits on it cannot end its session before its final turn is
+// in.
+func (c *call) generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Event, error] {
 	return func(yield func(llm.Event, error) bool) {
-		for e, err := range events {
+		broke := func(err error) {
+			if !errors.Is(context.Cause(ctx), errStopped) { // else nobody listens, and settle stores it
+				yield(llm.Event{}, c.fail(ctx, err))
+			}
+		}
+		held, version, err := c.g.gate.enter(ctx, &c.s.held)
+		c.record.HeldMS = held.Milliseconds()
+		if err != nil {
+			broke(err)
+			return
+		}
+		defer c.g.gate.leave()
+		if version != "" {
+			c.record.Version = version
+		}
+		for e, err := range c.g.cfg.Backend.Generate(ctx, req) {
 			if c.stored {
 				return // the answer is complete; what breaks now does not matter
 			}
 			if err == nil {
-				err = c.take(e)
+				e, err = c.take(ctx, e)
 			}
 			if err != nil {
-				yield(llm.Event{}, c.fail(ctx, err))
+				broke(err)
 				return
-			}
-			if e.Finish != "" {
-				if e.Usage, err = c.complete(ctx, e.Usage); err != nil {
-					yield(llm.Event{}, err)
-					return
-				}
 			}
 			// After the last event the range goes on to its end: the backend then
 			// has a connection that it can use again.
@@ -77,41 +111,49 @@ func (c *call) pass(ctx context.Context, events iter.Seq2[llm.Event, error]) ite
 			}
 		}
 		if !c.stored {
-			yield(llm.Event{}, c.fail(ctx, llm.Errorf(llm.EngineFailed, "engine ended the answer without a reason")))
+			broke(llm.Errorf(llm.EngineFailed, "engine ended the answer without a reason"))
 		}
 	}
 }
 
-// take copies what an event says.
-func (c *call) take(e llm.Event) error {
+// take copies what an event says and stores the call with the last. It returns
+// the event as the harness is to see it.
+func (c *call) take(ctx context.Context, e llm.Event) (llm.Event, error) {
+	if e.KeepAlive {
+		return e, nil
+	}
 	c.began = true
 	if c.record.FirstToken.IsZero() && (len(e.Tokens) > 0 || e.Text != "" || e.Reasoning != "") {
 		c.record.FirstToken = time.Now()
 	}
-	e.Logprobs = nil // the harness's own; the tokens have theirs
-	c.answer.Add(e)
+	c.turn.add(e)
 	if bound := c.s.rec.Budget.MaxContextTokens; bound > 0 && len(e.PromptIDs) > bound {
-		return llm.Errorf(llm.ContextOverflow, "This session's maximum context length is %d tokens. However, the messages resulted in %d tokens.", bound, len(e.PromptIDs))
+		return e, llm.Errorf(llm.ContextOverflow, "This session's maximum context length is %d tokens. However, the messages resulted in %d tokens.", bound, len(e.PromptIDs))
 	}
-	return nil
+	if e.Finish == "" {
+		return e, nil
+	}
+	return c.complete(ctx, e)
 }
 
-// complete stores a call that came to its end. It returns the usage to tell
-// the harness, counted here if the engine gave none.
-func (c *call) complete(ctx context.Context, given *llm.Usage) (*llm.Usage, error) {
-	reply := c.answer.Reply()
-	usage := given
-	if usage == nil {
-		usage = &llm.Usage{PromptTokens: len(reply.PromptIDs), CompletionTokens: len(reply.Tokens)}
+// complete stores a call that came to its end. The harness is told the usage
+// that is counted here if the engine gave none.
+func (c *call) complete(ctx context.Context, last llm.Event) (llm.Event, error) {
+	reply := c.turn.reply()
+	given := last.Usage
+	if given == nil {
+		last.Usage = &llm.Usage{PromptTokens: len(reply.PromptIDs), CompletionTokens: len(reply.Tokens)}
 	}
+	reply.Usage = *last.Usage
 	c.record.Finish = reply.Finish
-	c.record.Usage = *usage
+	c.record.Usage = reply.Usage
 	c.record.Delivered = true
 	c.record.Untrainable = untrainable(reply, given)
 	if err := c.store(ctx, reply); err != nil {
-		return nil, err
+		return last, err
 	}
-	return usage, nil
+	c.turn.complete(reply, last, &c.record)
+	return last, nil
 }
 
 // untrainable says why the tokens of an answer cannot be trained on.
@@ -124,34 +166,36 @@ func untrainable(reply llm.Reply, usage *llm.Usage) string {
 	case usage != nil && usage.CompletionTokens != len(reply.Tokens):
 		return fmt.Sprintf("ids and usage disagree: %d ids, %d completion tokens", len(reply.Tokens), usage.CompletionTokens)
 	}
-	missing := 0
-	for _, token := range reply.Tokens {
-		if !token.HasLogprob() {
-			missing++
-		}
-	}
-	if missing > 0 {
-		return fmt.Sprintf("missing logprobs for %d of %d tokens", missing, len(reply.Tokens))
-	}
 	return ""
 }
 
 // fail stores a call that failed and says what the harness is told.
 func (c *call) fail(ctx context.Context, err error) *llm.Error {
-	var told *llm.Error
-	if cause := context.Cause(ctx); cause != nil && !errors.As(cause, &told) {
-		c.left = true
-		told = &llm.Error{Status: statusClientGone, Message: "the client went away"}
-	} else if told == nil {
-		told = c.g.explain(err)
+	told := c.told(ctx, err)
+	if !c.stored {
+		if !c.left {
+			c.record.Error = &polar.CallError{Kind: told.Kind, Status: told.Status, Message: told.Error()}
+		}
+		if err := c.storePart(ctx); err != nil {
+			told = err
+		}
 	}
-	if !c.left {
-		c.record.Error = &polar.CallError{Kind: told.Kind, Status: told.Status, Message: told.Error()}
-	}
-	if err := c.storePart(ctx); err != nil {
-		return err
-	}
+	c.turn.fail(told)
 	return told
+}
+
+// told is what the harness is told of an error. Why the call was ended comes
+// before what broke by that.
+func (c *call) told(ctx context.Context, err error) *llm.Error {
+	cause := context.Cause(ctx)
+	if told, ok := errors.AsType[*llm.Error](cause); ok {
+		return told
+	}
+	if cause != nil {
+		c.left = true
+		return &llm.Error{Status: statusClientGone, Message: errClientGone.Error()}
+	}
+	return c.g.explain(err)
 }
 
 // statusClientGone is what nginx calls it; nobody is there to read it.
@@ -159,18 +203,20 @@ const statusClientGone = 499
 
 // settle stores a call that was left before its end, whatever the reason.
 func (c *call) settle(ctx context.Context) {
-	if c.stored {
+	if c.repeats || c.stored {
 		return
 	}
-	if !c.left && ctx.Err() == nil { // a handler panicked
-		c.record.Error = &polar.CallError{Kind: "internal", Status: http.StatusInternalServerError, Message: "internal error"}
+	told := internalError()
+	if cause := context.Cause(ctx); !c.left && (cause == nil || errors.Is(cause, errStopped)) { // a handler panicked
+		c.record.Error = &polar.CallError{Kind: "internal", Status: told.Status, Message: told.Message}
 	}
 	_ = c.storePart(ctx) // noted in the session; nobody is left to be told
+	c.turn.fail(told)
 }
 
 // storePart stores as much of a call as there is.
 func (c *call) storePart(ctx context.Context) *llm.Error {
-	reply := c.answer.Reply()
+	reply := c.turn.reply()
 	if c.began {
 		c.record.Finish = llm.FinishAbort
 		c.record.Usage = llm.Usage{PromptTokens: len(reply.PromptIDs), CompletionTokens: len(reply.Tokens)}
@@ -183,6 +229,10 @@ func (c *call) storePart(ctx context.Context) *llm.Error {
 func (c *call) store(ctx context.Context, reply llm.Reply) *llm.Error {
 	c.stored = true
 	r := &c.record
+	if r.ID == "" { // it failed before it was understood
+		r.ID = c.s.nextID()
+	}
+	r.Retries = c.turn.repeated()
 	r.Sampled, r.Engine = reply.Tokens, reply.Engine
 	r.Tools = c.req.Tools
 	r.Messages = messagesJSON(c.req.Messages)
@@ -201,14 +251,13 @@ func (c *call) store(ctx context.Context, reply llm.Reply) *llm.Error {
 	return nil
 }
 
-// undelivered notes that the harness did not get the whole answer.
-func (c *call) undelivered(reason error) {
-	c.left = true
-	if !c.stored || !c.record.Delivered {
-		return // it is stored as that, or will be
+// arrived notes whether the harness was given the whole answer.
+func (c *call) arrived(reason error) {
+	c.left = reason != nil
+	if c.left {
+		c.g.log.Debug("answer not delivered", "session", c.record.Session, "call", c.record.ID, "error", reason)
 	}
-	c.g.log.Debug("answer not delivered", "session", c.record.Session, "call", c.record.ID, "error", reason)
-	if err := c.s.log.SetDelivered(c.record.ID, false); err != nil {
+	if err := c.turn.arrived(!c.left); err != nil {
 		c.s.breakDown(err)
 		c.g.log.Error("call not marked as undelivered", "session", c.record.Session, "call", c.record.ID, "error", err)
 	}

@@ -201,12 +201,12 @@ func (l *memLog) Append(_ context.Context, call *polar.Call, promptIDs llm.IDs) 
 	return nil
 }
 
-func (l *memLog) SetDelivered(id polar.CallID, delivered bool) error {
+func (l *memLog) SetDelivered(id polar.CallID, delivered bool, retries int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.calls {
 		if l.calls[i].ID == id {
-			l.calls[i].Delivered = delivered
+			l.calls[i].Delivered, l.calls[i].Retries = delivered, retries
 			return l.fail
 		}
 	}

@@ -31,6 +31,10 @@ type session struct {
 	opened time.Time
 	log    SessionLog
 
+	recent recent
+	// held is how long calls waited for paused inference.
+	held stopwatch
+
 	mu       sync.Mutex
 	lastCall int
 	inFlight map[*call]context.CancelCauseFunc
@@ -135,9 +139,9 @@ func (s *session) end() {
 	}
 }
 
-// enter takes a call in. The context it returns ends with the caller's, and
-// with the session.
-func (s *session) enter(ctx context.Context, c *call) (context.Context, *llm.Error) {
+// enter takes a call in. The context it returns ends with the session, and when
+// everybody who asked for the answer is gone.
+func (s *session) enter(caller context.Context, c *call) (context.Context, *llm.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -146,15 +150,25 @@ func (s *session) enter(ctx context.Context, c *call) (context.Context, *llm.Err
 	case s.broken != nil:
 		return nil, llm.Errorf(llm.StorageFailed, "calls of the session cannot be stored")
 	}
-	s.lastCall++
-	c.record.ID = polar.CallID(fmt.Sprintf("call-%06d", s.lastCall))
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	s.inFlight[c] = cancel
+	c.cancel, c.turn.cancel = cancel, cancel
+	c.forgetCaller = context.AfterFunc(caller, func() { c.turn.leave() })
 	return ctx, nil
+}
+
+// nextID names a call. Calls are numbered as they are understood.
+func (s *session) nextID() polar.CallID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastCall++
+	return polar.CallID(fmt.Sprintf("call-%06d", s.lastCall))
 }
 
 // leave lets a call go whose record is stored.
 func (s *session) leave(c *call) {
+	c.forgetCaller()
+	s.recent.trim()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight[c](nil)
