@@ -13,20 +13,28 @@ import (
 // are never below it.
 const absentLogprob = -9999
 
-// chunk reads the events of vLLM's Chat Completions stream, one after the
-// other. Its event is new with each and shares nothing with the bytes read.
+// chunk reads what engines send for a chat: the events of a stream, one after
+// the other, or an answer in one piece. Its event is new with each and shares
+// nothing with the bytes read.
 type chunk struct {
 	w            rawjson.Walker
 	keepLogprobs bool
-	model        string
-	event        llm.Event
-	ids          []int32 // of the event being read; used again for the next
-	logprobs     []float32
+	// late keeps ids and logprobs of all events for tokens, instead of giving
+	// them with each.
+	late     bool
+	model    string
+	event    llm.Event
+	ids      []int32 // of the event being read; used again for the next
+	logprobs []float32
+	sampled  []llm.Token // SGLang's own pairs of id and logprob
+	allIDs   []int32     // the ids of the whole answer, where a stream gives them so
 }
 
 func (c *chunk) parse(data []byte) error {
 	c.event = llm.Event{}
-	c.ids, c.logprobs = c.ids[:0], c.logprobs[:0]
+	if !c.late {
+		c.ids, c.logprobs = c.ids[:0], c.logprobs[:0]
+	}
 	c.w = rawjson.NewWalker(data)
 	err := c.w.Object(c.member)
 	if err == nil {
@@ -38,7 +46,9 @@ func (c *chunk) parse(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("engine sent an event that is not understood: %w", err)
 	}
-	c.pair()
+	if !c.late {
+		c.event.Tokens = c.tokens()
+	}
 	return nil
 }
 
@@ -52,6 +62,8 @@ func (c *chunk) member(key []byte) error {
 	case "usage":
 		c.event.Usage = &llm.Usage{}
 		return c.w.Object(c.usage)
+	case "sglext":
+		return c.w.Object(c.extension)
 	}
 	value, err := c.w.Value()
 	if err != nil {
@@ -59,8 +71,7 @@ func (c *chunk) member(key []byte) error {
 	}
 	switch string(key) {
 	case "prompt_token_ids":
-		ids := make(llm.IDs, 0, rawjson.CountElements(value))
-		c.event.PromptIDs, err = rawjson.Ints(ids, value)
+		err = c.promptIDs(value)
 	case "model":
 		if c.model == "" {
 			c.model, err = rawjson.String(value)
@@ -71,6 +82,12 @@ func (c *chunk) member(key []byte) error {
 	return err
 }
 
+func (c *chunk) promptIDs(value []byte) (err error) {
+	ids := make(llm.IDs, 0, rawjson.CountElements(value))
+	c.event.PromptIDs, err = rawjson.Ints(ids, value)
+	return err
+}
+
 func (c *chunk) choice() error { return c.w.Object(c.choiceMember) }
 
 func (c *chunk) choiceMember(key []byte) error {
@@ -78,18 +95,22 @@ func (c *chunk) choiceMember(key []byte) error {
 		return nil
 	}
 	switch string(key) {
-	case "delta":
+	case "delta", "message":
 		return c.w.Object(c.delta)
 	case "logprobs":
 		return c.readLogprobs()
+	case "meta_info":
+		return c.w.Object(c.metaInfo)
 	}
 	value, err := c.w.Value()
 	if err != nil {
 		return err
 	}
 	switch string(key) {
-	case "token_ids":
+	case "token_ids", "response_token_ids": // of which there is never more than one
 		c.ids, err = rawjson.Ints(c.ids, value)
+	case "prompt_token_ids":
+		err = c.promptIDs(value)
 	case "finish_reason":
 		c.event.Finish, err = rawjson.String(value)
 	}
@@ -136,10 +157,7 @@ func (c *chunk) logprobMember(key []byte) error {
 	if err != nil || string(key) != "logprob" {
 		return err
 	}
-	f, err := rawjson.Float(value)
-	if f > absentLogprob {
-		c.logprobs[len(c.logprobs)-1] = float32(f)
-	}
+	c.logprobs[len(c.logprobs)-1], err = logprob(value)
 	return err
 }
 
@@ -164,7 +182,11 @@ func (c *chunk) delta(key []byte) error {
 }
 
 func (c *chunk) toolCall() error {
-	c.event.ToolCalls = append(c.event.ToolCalls, llm.ToolCallDelta{})
+	n := len(c.event.ToolCalls) // which is the index where none is given
+	if n >= maxToolCalls {
+		return fmt.Errorf("more than %d tool calls", maxToolCalls)
+	}
+	c.event.ToolCalls = append(c.event.ToolCalls, llm.ToolCallDelta{Index: n})
 	return c.w.Object(c.toolCallMember)
 }
 
@@ -234,20 +256,4 @@ func (c *chunk) usage(key []byte) error {
 		u.CachedTokens, err = rawjson.Int(value)
 	}
 	return err
-}
-
-// pair puts ids and logprobs together. Where their numbers differ nobody can
-// say which belong to each other: the ids stay, the logprobs are not given.
-func (c *chunk) pair() {
-	if len(c.ids) == 0 {
-		return
-	}
-	c.event.Tokens = make([]llm.Token, len(c.ids))
-	for i, id := range c.ids {
-		logprob := llm.NoLogprob()
-		if len(c.logprobs) == len(c.ids) {
-			logprob = c.logprobs[i]
-		}
-		c.event.Tokens[i] = llm.Token{ID: id, Logprob: logprob}
-	}
 }

@@ -14,6 +14,8 @@ import (
 // failure is an answer of the engine that is none.
 type failure struct {
 	err *llm.Error
+	// status is that of the HTTP answer.
+	status int
 	// retry says that asking again may help, and after how long at the earliest.
 	retry bool
 	after time.Duration
@@ -24,6 +26,12 @@ func (f *failure) Error() string { return f.err.Error() }
 // refused makes a failure of an HTTP answer, or of an error in a stream, which
 // has a status too.
 func refused(status int, body []byte, retryAfter string) *failure {
+	f := explained(status, body, retryAfter)
+	f.status = status
+	return f
+}
+
+func explained(status int, body []byte, retryAfter string) *failure {
 	said := message(body)
 	if said == "" {
 		said = http.StatusText(status)
@@ -47,7 +55,11 @@ func refused(status int, body []byte, retryAfter string) *failure {
 // isOverflow knows the words in which engines say that a prompt is too long.
 func isOverflow(said string) bool {
 	said = strings.ToLower(said)
-	for _, words := range []string{"maximum context length", "context_length_exceeded", "maximum model length"} {
+	for _, words := range []string{
+		"maximum context length", "context_length_exceeded", "maximum model length", // vLLM, OpenAI
+		"longer than the model's context length", // SGLang
+		"exceeds the available context size",     // llama.cpp
+	} {
 		if strings.Contains(said, words) {
 			return true
 		}

@@ -8,144 +8,167 @@ import (
 	"polar/rawjson"
 )
 
+// dialect is what engines that speak Chat Completions differ in.
+type dialect struct {
+	// reasoningKey is the name of a message's reasoning.
+	reasoningKey string
+	// maxTokensKey is the name of the bound of an answer.
+	maxTokensKey string
+	stream       bool
+	// logprobs are asked for whether or not the harness did.
+	logprobs bool
+	// flags are set to true.
+	flags []string
+	// standard leaves out all that is not in OpenAI's own API.
+	standard bool
+}
+
 // isOurs lists the fields of a request that are written from llm.Request or
 // decided here; one of the same name in Extra would stand twice.
 func isOurs(key string) bool {
 	switch key {
 	case "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format",
 		"temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop", "chat_template_kwargs",
-		"stream", "stream_options", "n", "logprobs", "top_logprobs", "return_token_ids":
+		"stream", "stream_options", "n", "logprobs", "top_logprobs", "return_token_ids",
+		"return_prompt_token_ids", "return_meta_info", "return_input_ids", "return_output_ids":
 		return true
 	}
 	return false
 }
 
-// appendRequest writes the body of a Chat Completions call to vLLM. What came
-// as raw JSON goes out byte for byte.
-func appendRequest(dst []byte, req llm.Request) []byte {
-	if dst == nil {
-		dst = make([]byte, 0, sizeOf(req))
+// isStandard lists the fields of OpenAI's API that Extra may hold.
+func isStandard(key string) bool {
+	switch key {
+	case "frequency_penalty", "presence_penalty", "logit_bias", "user", "reasoning_effort", "verbosity", "modalities",
+		"audio", "prediction", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "web_search_options":
+		return true
 	}
-	dst = append(dst, `{"model":`...)
-	dst = rawjson.AppendString(dst, req.Model)
-	dst = append(dst, `,"messages":[`...)
+	return false
+}
+
+// chatBody writes the body of a Chat Completions call. What came as raw JSON
+// goes out byte for byte.
+func (d dialect) chatBody(req llm.Request) *body {
+	b := newBody()
+	b.text(`{"model":`)
+	b.quoted(req.Model)
+	d.conversation(b, req)
+	b.field("response_format", req.ResponseFormat)
+	d.sampling(b, req.Sampling)
+	if d.stream {
+		b.text(`,"stream":true,"stream_options":{"include_usage":true}`)
+	} else {
+		b.text(`,"stream":false`)
+	}
+	if d.logprobs || req.TopLogprobs != nil {
+		// top_logprobs must not be null, or vLLM gives no logprobs at all.
+		top := 0
+		if req.TopLogprobs != nil {
+			top = *req.TopLogprobs
+		}
+		b.text(`,"logprobs":true,"top_logprobs":`)
+		b.tail = strconv.AppendInt(b.tail, int64(top), 10)
+	}
+	for _, flag := range d.flags {
+		b.field(flag, json.RawMessage("true"))
+	}
+	d.extra(b, req.Extra)
+	b.text("}")
+	return b
+}
+
+// conversation writes what becomes of the prompt: messages and tools.
+func (d dialect) conversation(b *body, req llm.Request) {
+	b.text(`,"messages":[`)
 	for i, m := range req.Messages {
 		if i > 0 {
-			dst = append(dst, ',')
+			b.text(",")
 		}
-		dst = m.AppendJSON(dst, "reasoning")
-	}
-	dst = append(dst, ']')
-	if len(req.Tools) > 0 {
-		dst = append(dst, `,"tools":[`...)
-		for i, tool := range req.Tools {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, tool...)
+		if m.Role == "developer" {
+			m = m.WithRole("system") // which every chat template knows
 		}
-		dst = append(dst, ']')
-		dst = appendField(dst, "tool_choice", req.ToolChoice)
-		dst = appendField(dst, "parallel_tool_calls", req.ParallelToolCalls)
+		if d.standard && (m.Reasoning != "" || m.Extra != nil) {
+			m = m.WithRole(m.Role)
+			m.Reasoning, m.Extra = "", nil
+		}
+		before, content, after := m.Pieces(d.reasoningKey)
+		b.raw(before)
+		b.raw(content)
+		b.raw(after)
 	}
-	dst = appendField(dst, "response_format", req.ResponseFormat)
-	dst = appendSampling(dst, req.Sampling)
-	// Always streamed, so that ids come as they are sampled and leaving aborts.
-	// top_logprobs must not be null, or vLLM gives no logprobs at all.
-	dst = append(dst, `,"stream":true,"stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":`...)
-	top := 0
-	if req.TopLogprobs != nil {
-		top = *req.TopLogprobs
+	b.text("]")
+	if len(req.Tools) > 0 { // engines refuse an empty list
+		b.text(`,"tools":`)
+		b.list(req.Tools)
+		b.field("tool_choice", req.ToolChoice)
+		b.field("parallel_tool_calls", req.ParallelToolCalls)
 	}
-	dst = strconv.AppendInt(dst, int64(top), 10)
-	dst = append(dst, `,"return_token_ids":true`...)
-	return append(appendExtra(dst, req.Extra), '}')
 }
 
-func appendSampling(dst []byte, s llm.Sampling) []byte {
-	if s.Temperature != nil {
-		dst = append(dst, `,"temperature":`...)
-		dst = strconv.AppendFloat(dst, *s.Temperature, 'g', -1, 64)
-	}
-	if s.TopP != nil {
-		dst = append(dst, `,"top_p":`...)
-		dst = strconv.AppendFloat(dst, *s.TopP, 'g', -1, 64)
-	}
-	if s.TopK != nil {
-		dst = append(dst, `,"top_k":`...)
-		dst = strconv.AppendInt(dst, int64(*s.TopK), 10)
+func (d dialect) sampling(b *body, s llm.Sampling) {
+	appendCommon(b, s)
+	if s.TopK != nil && !d.standard {
+		b.text(`,"top_k":`)
+		b.tail = strconv.AppendInt(b.tail, int64(*s.TopK), 10)
 	}
 	if s.MaxTokens != nil {
-		dst = append(dst, `,"max_tokens":`...)
-		dst = strconv.AppendInt(dst, int64(*s.MaxTokens), 10)
+		b.text(",")
+		b.quoted(or(d.maxTokensKey, "max_tokens"))
+		b.text(":")
+		b.tail = strconv.AppendInt(b.tail, int64(*s.MaxTokens), 10)
 	}
 	if s.Seed != nil {
-		dst = append(dst, `,"seed":`...)
-		dst = strconv.AppendInt(dst, *s.Seed, 10)
+		b.text(`,"seed":`)
+		b.tail = strconv.AppendInt(b.tail, *s.Seed, 10)
 	}
-	if len(s.Stop) > 0 {
-		dst = append(dst, `,"stop":[`...)
-		for i, stop := range s.Stop {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = rawjson.AppendString(dst, stop)
-		}
-		dst = append(dst, ']')
+	appendStop(b, s.Stop)
+	if len(s.ChatTemplateKwargs) > 0 && !d.standard {
+		b.field("chat_template_kwargs", s.ChatTemplateKwargs.Append(nil))
 	}
-	if len(s.ChatTemplateKwargs) > 0 {
-		dst = append(dst, `,"chat_template_kwargs":`...)
-		dst = s.ChatTemplateKwargs.Append(dst)
-	}
-	return dst
 }
 
-// appendExtra writes the fields nobody here knows. Of one that stands twice
-// the last counts, as it does for the engine.
-func appendExtra(dst []byte, extra rawjson.Object) []byte {
+func appendCommon(b *body, s llm.Sampling) {
+	if s.Temperature != nil {
+		b.text(`,"temperature":`)
+		b.tail = strconv.AppendFloat(b.tail, *s.Temperature, 'g', -1, 64)
+	}
+	if s.TopP != nil {
+		b.text(`,"top_p":`)
+		b.tail = strconv.AppendFloat(b.tail, *s.TopP, 'g', -1, 64)
+	}
+}
+
+func appendStop(b *body, stop []string) {
+	if len(stop) == 0 {
+		return
+	}
+	b.text(`,"stop":[`)
+	for i, s := range stop {
+		if i > 0 {
+			b.text(",")
+		}
+		b.quoted(s)
+	}
+	b.text("]")
+}
+
+// extra writes the fields nobody here knows. Of one that stands twice the last
+// counts, as it does for the engine.
+func (d dialect) extra(b *body, extra rawjson.Object) {
 	if len(extra) == 0 {
-		return dst
+		return
 	}
 	last := make(map[string]int, len(extra))
 	for i, m := range extra {
 		last[m.Key] = i
 	}
 	for i, m := range extra {
-		if isOurs(m.Key) || last[m.Key] != i {
+		if isOurs(m.Key) || last[m.Key] != i || d.standard && !isStandard(m.Key) {
 			continue
 		}
 		if m.Key == "include_reasoning" {
 			m.Value = json.RawMessage("true") // without it vLLM leaves out ids and logprobs
 		}
-		dst = appendField(dst, m.Key, m.Value)
+		b.field(m.Key, m.Value)
 	}
-	return dst
-}
-
-func appendField(dst []byte, key string, value json.RawMessage) []byte {
-	if value == nil {
-		return dst
-	}
-	dst = append(dst, ',')
-	dst = rawjson.AppendString(dst, key)
-	dst = append(dst, ':')
-	return append(dst, value...)
-}
-
-// sizeOf guesses the length of a body, so that it is allocated once.
-func sizeOf(req llm.Request) int {
-	n := 1024 + len(req.ToolChoice) + len(req.ResponseFormat)
-	for _, m := range req.Messages {
-		n += 128 + len(m.Content) + len(m.Reasoning) + len(m.Reasoning)/8
-		for _, c := range m.ToolCalls {
-			n += 128 + len(c.Arguments) + len(c.Arguments)/4
-		}
-	}
-	for _, t := range req.Tools {
-		n += len(t) + 1
-	}
-	for _, e := range req.Extra {
-		n += len(e.Key) + len(e.Value) + 4
-	}
-	return n
 }

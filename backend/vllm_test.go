@@ -342,20 +342,26 @@ func TestProbe(t *testing.T) {
 		want    backend.Probe
 		missing string
 	}{
-		"all": {answer, backend.Probe{Model: "m", PromptIDs: true, SampledIDs: true, Logprobs: true}, ""},
+		"all": {
+			answer,
+			backend.Probe{Engine: "vllm", Version: "1.2", Model: "m", MaxContext: 64, PromptIDs: true, SampledIDs: true, Logprobs: true, StreamsIDs: backend.StreamsYes, Style: "chat_stream"},
+			"",
+		},
 		"nothing": {
 			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
-			backend.Probe{Model: "m"},
+			backend.Probe{Engine: "vllm", Version: "1.2", Model: "m", MaxContext: 64, StreamsIDs: backend.StreamsNo, Style: "chat_stream"},
 			"prompt ids, sampled ids, logprobs",
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			engine, _ := open(t, func(w http.ResponseWriter, r *http.Request) {
+			engine, url := open(t, func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/v1/models":
-					fmt.Fprint(w, `{"object":"list","data":[{"id":"m"},{"id":"lora"}]}`)
+					fmt.Fprint(w, `{"object":"list","data":[{"id":"m","max_model_len":64},{"id":"lora"}]}`)
+				case "/version":
+					fmt.Fprint(w, `{"version":"1.2"}`)
 				case "/v1/chat/completions":
 					fmt.Fprint(w, tc.answer)
 				case "/health":
@@ -370,6 +376,7 @@ func TestProbe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			tc.want.URL = url
 			if diff := cmp.Diff(tc.want, got); diff != "" || got.Missing() != tc.missing {
 				t.Errorf("missing %q, (-want +got)\n%s", got.Missing(), diff)
 			}
