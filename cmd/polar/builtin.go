@@ -28,7 +28,9 @@ func builtin(binary string) plugins {
 	return plugins{
 		protocols: []gateway.Protocol{chat.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
-			"vllm": polar.Opener(backend.NewVLLM),
+			"openai": polar.Opener(backend.NewOpenAI),
+			"sglang": polar.Opener(backend.NewSGLang),
+			"vllm":   polar.Opener(backend.NewVLLM),
 		},
 		drivers: polar.Registry[sandbox.Driver]{
 			"local": polar.Opener(local.New),
