@@ -29,7 +29,10 @@ type Event struct {
 	// harness that asked for it.
 	Logprobs json.RawMessage
 	Finish   string
-	Usage    *Usage
+	// Stop is the stop string that ended the answer, beside Finish, where the
+	// engine says which it was.
+	Stop  string
+	Usage *Usage
 	// Engine says who answered; on the first event.
 	Engine *Engine
 	// More says that the next event is here already and is not the last: who
