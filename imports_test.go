@@ -26,6 +26,7 @@ var imports = map[string][]string{
 
 	// Plug-ins: a protocol cannot know a task, a harness cannot know a wire format.
 	"protocol/openai":     {"llm", "rawjson"},
+	"protocol/anthropic":  {"llm", "sse", "rawjson"},
 	"protocol/chat":       {"llm", "sse", "rawjson", "protocol/openai"},
 	"backend":             {"llm", "sse", "rawjson"},
 	"sandbox/local":       {"sandbox"},

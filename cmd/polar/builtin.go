@@ -6,6 +6,7 @@ import (
 	"polar/evaluate"
 	"polar/gateway"
 	"polar/harness"
+	"polar/protocol/anthropic"
 	"polar/protocol/chat"
 	"polar/sandbox"
 	"polar/sandbox/local"
@@ -26,7 +27,7 @@ type plugins struct {
 // line. binary is the path of polar itself, which the mini harness runs.
 func builtin(binary string) plugins {
 	return plugins{
-		protocols: []gateway.Protocol{chat.Protocol{}},
+		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
 			"openai": polar.Opener(backend.NewOpenAI),
 			"sglang": polar.Opener(backend.NewSGLang),
