@@ -28,6 +28,7 @@ var imports = map[string][]string{
 	"protocol/openai":     {"llm", "rawjson"},
 	"protocol/anthropic":  {"llm", "sse", "rawjson"},
 	"protocol/chat":       {"llm", "sse", "rawjson", "protocol/openai"},
+	"protocol/gemini":     {"llm", "rawjson"},
 	"backend":             {"llm", "sse", "rawjson"},
 	"sandbox/local":       {"sandbox"},
 	"sandbox/sandboxtest": {"sandbox"},

@@ -8,6 +8,7 @@ import (
 	"polar/harness"
 	"polar/protocol/anthropic"
 	"polar/protocol/chat"
+	"polar/protocol/gemini"
 	"polar/sandbox"
 	"polar/sandbox/local"
 	"polar/trajectory"
@@ -27,7 +28,7 @@ type plugins struct {
 // line. binary is the path of polar itself, which the mini harness runs.
 func builtin(binary string) plugins {
 	return plugins{
-		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}},
+		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
 			"openai": polar.Opener(backend.NewOpenAI),
 			"sglang": polar.Opener(backend.NewSGLang),
