@@ -67,6 +67,7 @@ func typeOf(err *llm.Error) string {
 		return "rate_limit_error"
 	case llm.EngineTimeout:
 		return "timeout_error"
+	case llm.EngineFailed, llm.StorageFailed:
 	}
 	if err.Status == statusOverloaded {
 		return "overloaded_error"
