@@ -29,6 +29,7 @@ var imports = map[string][]string{
 	"protocol/anthropic":  {"llm", "sse", "rawjson"},
 	"protocol/chat":       {"llm", "sse", "rawjson", "protocol/openai"},
 	"protocol/gemini":     {"llm", "rawjson"},
+	"protocol/responses":  {"llm", "sse", "rawjson", "protocol/openai"},
 	"backend":             {"llm", "sse", "rawjson"},
 	"sandbox/local":       {"sandbox"},
 	"sandbox/sandboxtest": {"sandbox"},

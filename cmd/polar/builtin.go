@@ -9,6 +9,7 @@ import (
 	"polar/protocol/anthropic"
 	"polar/protocol/chat"
 	"polar/protocol/gemini"
+	"polar/protocol/responses"
 	"polar/sandbox"
 	"polar/sandbox/local"
 	"polar/trajectory"
@@ -28,7 +29,7 @@ type plugins struct {
 // line. binary is the path of polar itself, which the mini harness runs.
 func builtin(binary string) plugins {
 	return plugins{
-		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}},
+		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}, responses.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
 			"openai": polar.Opener(backend.NewOpenAI),
 			"sglang": polar.Opener(backend.NewSGLang),
