@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"polar/llm"
@@ -17,10 +18,11 @@ const pullAhead = 8
 // nothing came for a while. The range runs in a goroutine of its own, which
 // has ended when stop returns.
 type puller struct {
-	items chan item
-	left  chan struct{} // closed when nobody wants more
-	abort func()        // makes the range end if it waits for something
-	every time.Duration
+	running sync.WaitGroup
+	items   chan item
+	left    chan struct{} // closed when nobody wants more
+	abort   func()        // makes the range end if it waits for something
+	every   time.Duration
 
 	last    time.Time // of the last thing handed out
 	timer   *time.Timer
@@ -40,7 +42,7 @@ func pullAlive(events iter.Seq2[llm.Event, error], every time.Duration, abort fu
 		items: make(chan item, pullAhead), left: make(chan struct{}),
 		abort: abort, every: every, last: time.Now(),
 	}
-	go p.run(events)
+	p.running.Go(func() { p.run(events) })
 	return p.next, p.stop
 }
 
@@ -124,6 +126,5 @@ func (p *puller) stop() {
 	}
 	close(p.left)
 	p.abort()
-	for range p.items { // until the range has ended
-	}
+	p.running.Wait()
 }

@@ -34,9 +34,10 @@ type turn struct {
 	prompt *polar.Prompt
 	failed *llm.Error
 
-	// left says that the first asker is gone, or done with the answer.
-	left      bool
-	followers []*follower
+	// left says that the first asker is gone, served that it is known whether it
+	// was given the answer: one that has all of it may be gone first.
+	left, served bool
+	followers    []*follower
 	// got says that one of them was given all of it.
 	got     bool
 	retries int
@@ -215,7 +216,7 @@ func (t *turn) part(f *follower, got bool) error {
 func (t *turn) arrived(got bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.left = true
+	t.left, t.served = true, true
 	return t.note(got)
 }
 
@@ -247,7 +248,10 @@ func (t *turn) hasFailed() bool {
 func (t *turn) isLost() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.left && !t.got && (t.state == turnRunning || !t.wanted())
+	if t.state == turnRunning {
+		return t.left
+	}
+	return t.served && !t.got && !t.wanted()
 }
 
 // size is about how much memory the answer takes.
