@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,33 @@ import (
 // start from. In YAML the keys are as tagged, the rules under "rules" and the
 // faults under "faults".
 type Config struct {
+	// Engine is whose wire is spoken: vllm or sglang.
+	Engine string `yaml:"engine"`
+	// SGLangStyle is the version whose way of giving token ids is followed:
+	//   - v0.5.10: none on chat, and no tokens of a conversation from /tokenize;
+	//   - v0.5.12: none on chat;
+	//   - v0.5.13: prompt ids and meta_info, of a chat in one piece only;
+	//   - v0.5.17: also token_ids;
+	//   - v0.5.18: response_token_ids in their place;
+	//   - next: also sglext at the end of a stream.
+	SGLangStyle string `yaml:"sglang_style"`
+	// IncrementalStreaming lets the events of SGLang's /generate hold what is new
+	// instead of everything so far.
+	IncrementalStreaming bool `yaml:"incremental_streaming"`
+	// NoParsers is an SGLang server started without a parser for reasoning and
+	// tool calls: both stay in the text.
+	NoParsers bool `yaml:"no_parsers"`
+	// Workers are the URLs that an SGLang router has behind it. A server with
+	// workers loses the ids of chats, as routers do.
+	Workers []string `yaml:"workers"`
+	// NoIDs is a vLLM server from before there were token ids.
+	NoIDs bool `yaml:"no_ids"`
+	// TrimStop leaves the stop token out of "ids" or of "logprobs"; "" of neither.
+	TrimStop string `yaml:"trim_stop"`
+	// ImageTokens is how many tokens of a prompt stand for an image.
+	ImageTokens int `yaml:"image_tokens"`
+	// CacheReport tells with the usage how much of a prompt came before.
+	CacheReport bool `yaml:"cache_report"`
 	// Seed decides everything that is random.
 	Seed uint64 `yaml:"seed"`
 	// Model is the name served. With StrictModel a request for another is
@@ -54,9 +82,23 @@ type Config struct {
 	Rules []Rule `yaml:"rules"`
 }
 
+// The engines whose wires are spoken.
+const (
+	EngineVLLM   = "vllm"
+	EngineSGLang = "sglang"
+)
+
+const (
+	trimIDs      = "ids"
+	trimLogprobs = "logprobs"
+)
+
 // Defaults is the configuration of a server that was told nothing.
 func Defaults() Config {
 	return Config{
+		Engine:       EngineVLLM,
+		SGLangStyle:  "v0.5.18",
+		ImageTokens:  64,
 		Seed:         1,
 		Model:        "sim",
 		SuccessRate:  0.7,
@@ -149,6 +191,18 @@ func (c Config) policy() (policy, error) {
 		}
 	}
 	switch {
+	case c.Engine != EngineVLLM && c.Engine != EngineSGLang:
+		return policy{}, fmt.Errorf("engine: is %q, must be vllm or sglang", c.Engine)
+	case c.Engine == EngineSGLang && !slices.Contains(sglangStyles(), c.SGLangStyle):
+		return policy{}, fmt.Errorf("sglang_style: is %q, must be one of %s", c.SGLangStyle, strings.Join(sglangStyles(), ", "))
+	case c.Engine == EngineVLLM && (c.IncrementalStreaming || c.NoParsers || len(c.Workers) > 0):
+		return policy{}, fmt.Errorf("engine: incremental_streaming, no_parsers and workers have a meaning for sglang only")
+	case c.Engine == EngineSGLang && c.NoIDs:
+		return policy{}, fmt.Errorf("no_ids: has a meaning for vllm only; sglang has sglang_style v0.5.10")
+	case c.TrimStop != "" && c.TrimStop != trimIDs && c.TrimStop != trimLogprobs:
+		return policy{}, fmt.Errorf("trim_stop: is %q, must be ids or logprobs", c.TrimStop)
+	case c.ImageTokens < 0:
+		return policy{}, fmt.Errorf("image_tokens: must not be below 0")
 	case c.TTFT < 0:
 		return policy{}, fmt.Errorf("ttft: must not be below 0")
 	case !(c.TokensPerSecond >= 0):

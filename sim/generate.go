@@ -18,6 +18,8 @@ type generator struct {
 
 	mu   sync.Mutex
 	seen map[uint64]uint64 // how often a prompt came, by its hash
+
+	cache *cache // nil if what came before is not reported
 }
 
 // maxSeen bounds the memory of prompts that came before. Past it all are
@@ -43,6 +45,8 @@ type generation struct {
 	stopString string
 	// visible is how many bytes of text come before the stop string; -1 is all.
 	visible int
+	// cached is how many tokens of the prompt came before; -1 is not known.
+	cached int
 }
 
 type finish byte
@@ -55,18 +59,13 @@ const (
 // generate samples an answer to the conversation, of which prompt is the
 // rendering.
 func (g *generator) generate(c conversation, prompt []int32, o options) generation {
-	out := generation{key: g.draw(prompt, o), visible: -1}
+	out := generation{key: g.draw(prompt, o), visible: -1, cached: g.cache.remember(prompt)}
 	rng := rand.New(rand.NewPCG(out.key, 1))
 	a := g.policy.answer(c, g.successRate, rng)
 	if !c.thinking {
 		a.reasoning = ""
 	}
-	switch {
-	case c.toolsOff:
-		a.calls = nil
-	case c.oneCall && len(a.calls) > 1:
-		a.calls = a.calls[:1]
-	}
+	c.constrain(&a)
 	encode := encoder(Encode)
 	if g.noncanonical > 0 {
 		encode = func(dst []int32, text string) []int32 {

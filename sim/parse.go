@@ -35,6 +35,9 @@ type parser struct {
 	opening string // what the template puts before the region's text, if still to come
 	calls   int
 	named   bool // the open call's name has been given out
+	// raw leaves everything in the text, and special tokens too if special says
+	// so.
+	raw, special bool
 }
 
 type region byte
@@ -48,6 +51,14 @@ const (
 // add takes one token with its text, of which a stop string may have cut a
 // part off, and adds what became certain to d.
 func (p *parser) add(id int32, text []byte, d *delta) {
+	if p.raw {
+		if IsSpecial(id) && p.special && id != EndOfTurn {
+			text = appendToken(nil, id)
+		}
+		p.held = append(p.held, text...)
+		p.give(d)
+		return
+	}
 	switch id {
 	case StartOfThinking:
 		p.leave(d, "")
@@ -117,6 +128,7 @@ func (p *parser) give(d *delta) {
 func (p *parser) keep() int {
 	n := 0
 	switch {
+	case p.raw:
 	case p.in == inCall:
 		n = min(len(p.held), len(callClosing))
 	case bytes.HasSuffix(p.held, []byte("\n")):

@@ -36,12 +36,13 @@ type Recorded struct {
 
 // calls keeps the last records in a ring, by their numbers.
 type calls struct {
-	mu   sync.Mutex
-	ring []Recorded
-	last int
+	engine string // whose errors are written
+	mu     sync.Mutex
+	ring   []Recorded
+	last   int
 }
 
-func newCalls(n int) *calls { return &calls{ring: make([]Recorded, n)} }
+func newCalls(n int, engine string) *calls { return &calls{engine: engine, ring: make([]Recorded, n)} }
 
 // begin records that a call has come.
 func (c *calls) begin(number int, id string) *recorder {
@@ -101,5 +102,5 @@ func (r *recorder) end(how string, sent int, text []byte) {
 
 func (r *recorder) refuse(w http.ResponseWriter, err error) {
 	r.end(EndRefused, 0, nil)
-	asRefusal(err).write(w)
+	asRefusal(err).write(w, r.calls.engine)
 }

@@ -1,7 +1,7 @@
-// Package sim is a simulated inference server. It speaks vLLM's Chat wire with
-// token ids and logprobs, samples from a policy of rules instead of a model,
-// and goes wrong on purpose where it is told to. Equal seeds and equal requests
-// give equal answers.
+// Package sim is a simulated inference server. It speaks vLLM's or SGLang's wire
+// with token ids and logprobs, samples from a policy of rules instead of a
+// model, and goes wrong on purpose where it is told to. Equal seeds and equal
+// requests give equal answers.
 package sim
 
 import (
@@ -46,7 +46,7 @@ func New(c Config) (*Server, error) {
 		config: c,
 		mux:    http.NewServeMux(),
 		generator: &generator{
-			template:        template{stripReasoning: c.StripReasoning, parseSpecial: c.ParseSpecial},
+			template:        template{stripReasoning: c.StripReasoning, parseSpecial: c.ParseSpecial, imageTokens: c.ImageTokens},
 			policy:          policy{rules: append(own.rules, last.rules...)},
 			successRate:     c.SuccessRate,
 			seed:            mix(c.Seed, 0),
@@ -55,17 +55,24 @@ func New(c Config) (*Server, error) {
 			seen:            map[uint64]uint64{},
 		},
 		faults:  &faults{seed: c.Seed, list: c.Faults, times: make([]int, len(c.Faults))},
-		calls:   newCalls(c.KeepCalls),
+		calls:   newCalls(c.KeepCalls, c.Engine),
 		started: time.Now().Unix(),
+	}
+	if c.CacheReport {
+		s.generator.cache = newCache()
 	}
 	s.mux.HandleFunc("POST /v1/chat/completions", s.chat)
 	s.mux.HandleFunc("POST /tokenize", s.tokenize)
 	s.mux.HandleFunc("POST /detokenize", s.detokenize)
 	s.mux.HandleFunc("GET /v1/models", s.models)
 	s.mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
-	s.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, []byte(`{"version":"`+wireVersion+`"}`))
-	})
+	if c.Engine == EngineSGLang {
+		s.sglangRoutes()
+	} else {
+		s.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, []byte(`{"version":"`+wireVersion+`"}`))
+		})
+	}
 	s.mux.HandleFunc("GET /sim/calls", func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.Marshal(map[string]any{"calls": s.Calls()})
 		if err != nil {
@@ -87,11 +94,26 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 // recorded so before its client can see the end.
 func (s *Server) Calls() []Recorded { return s.calls.list() }
 
-// chat is the life of one model call.
+// chat is a call of /v1/chat/completions.
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	s.call(w, r, "chatcmpl-sim-", func(body []byte) (*chatRequest, []int32, error) {
+		req, err := s.decodeChat(body)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(req.messages) == 0 {
+			return nil, nil, badRequest("messages", "messages: missing")
+		}
+		return req, s.generator.template.render(req.conversation), nil
+	})
+}
+
+// call is the life of one model call. read makes a request and its prompt of
+// the body.
+func (s *Server) call(w http.ResponseWriter, r *http.Request, id string, read func(body []byte) (*chatRequest, []int32, error)) {
 	body, err := s.body(w, r)
 	n, fault := s.faults.next()
-	rec := s.calls.begin(n, "chatcmpl-sim-"+strconv.Itoa(n))
+	rec := s.calls.begin(n, id+strconv.Itoa(n))
 	switch {
 	case err != nil:
 	case fault.is(FaultDrop):
@@ -107,22 +129,17 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		rec.refuse(w, err)
 		return
 	}
-	req, err := decodeChat(body)
-	if err == nil && len(req.messages) == 0 {
-		err = badRequest("messages", "messages: missing")
-	}
+	req, prompt, err := read(body)
 	if err == nil && s.config.StrictModel && req.model != s.config.Model {
 		err = &apiError{
 			status: http.StatusNotFound, kind: "NotFoundError", param: "model",
 			message: fmt.Sprintf("The model `%s` does not exist.", req.model),
 		}
 	}
-	if err != nil {
-		rec.refuse(w, err)
-		return
+	if err == nil {
+		err = s.fit(req, len(prompt))
 	}
-	prompt := s.generator.template.render(req.conversation)
-	if err := req.fit(len(prompt), s.config.ContextLimit); err != nil {
+	if err != nil {
 		rec.refuse(w, err)
 		return
 	}
@@ -134,9 +151,10 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	a := answering{
 		prompt: prompt, gen: &gen, fault: fault, record: rec,
-		reply: newReplyWriter(req, &gen, rec.id, name, time.Now().Unix()),
+		reply: s.format(req, &gen, rec.id, name),
 		pace:  newPace(s.config, fault),
 		chunk: s.config.ChunkTokens,
+		parse: parser{raw: req.raw, special: req.special},
 	}
 	if req.stream {
 		err = a.stream(r.Context(), w)
@@ -146,6 +164,29 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // nothing but the client's leaving goes wrong here
 		rec.end(EndAborted, a.sent, a.text)
 	}
+}
+
+// format writes one answer in a wire's way.
+type format interface {
+	// first writes what a stream begins with.
+	first(out *stream, prompt []int32)
+	// chunk writes what came since the chunk before.
+	chunk(out *stream, ids []int32, logprobs []float32, d *delta, last bool)
+	// rest writes what follows the last chunk, up to the mark of the end.
+	rest(out *stream, prompt []int32)
+	// whole appends the answer in one piece. The calls of d are complete.
+	whole(dst []byte, prompt []int32, d *delta) []byte
+}
+
+func (s *Server) format(req *chatRequest, gen *generation, id, model string) format {
+	now := time.Now().Unix()
+	switch {
+	case req.continues:
+		return &continuationWriter{config: s.config, req: req, gen: gen, id: id}
+	case s.config.Engine == EngineSGLang:
+		return newSGLangWriter(s.config, req, gen, id, model, now)
+	}
+	return newReplyWriter(s.config, req, gen, id, model, now)
 }
 
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -176,8 +217,9 @@ type answering struct {
 	gen    *generation
 	fault  *Fault
 	record *recorder
-	reply  *replyWriter
+	reply  format
 	pace   pace
+	parse  parser
 	chunk  int
 	sent   int // tokens
 	text   []byte
@@ -189,9 +231,9 @@ func (a *answering) stream(ctx context.Context, w http.ResponseWriter) error {
 	if err := a.pace.wait(ctx, out, 0); err != nil {
 		return err
 	}
-	out.add(a.reply.first(out.take(), a.prompt))
+	a.reply.first(out, a.prompt)
 	breaks := a.breaksAfter()
-	for r := (reader{gen: a.gen}); !r.done(); {
+	for r := (reader{gen: a.gen, parser: a.parse}); !r.done(); {
 		n := a.chunk
 		if breaks >= 0 {
 			n = min(n, breaks-r.next)
@@ -207,7 +249,7 @@ func (a *answering) stream(ctx context.Context, w http.ResponseWriter) error {
 			return err
 		}
 		ids, logprobs, d := r.read(n)
-		out.add(a.reply.chunk(out.take(), ids, logprobs, d, r.done()))
+		a.reply.chunk(out, ids, logprobs, d, r.done())
 		a.sent, a.text = r.next, append(a.text, d.text...)
 		if !out.full() {
 			continue
@@ -216,9 +258,7 @@ func (a *answering) stream(ctx context.Context, w http.ResponseWriter) error {
 			return err
 		}
 	}
-	if a.reply.req.includeUsage {
-		out.add(a.reply.usageChunk(out.take(), len(a.prompt), len(a.gen.tokens)))
-	}
+	a.reply.rest(out, a.prompt)
 	out.add(append(out.take(), "[DONE]"...))
 	a.record.end(EndFinished, a.sent, a.text)
 	return errors.Join(out.flush(), ctx.Err())
@@ -235,7 +275,7 @@ func (a *answering) whole(ctx context.Context, w http.ResponseWriter) error {
 	if err := a.pace.wait(ctx, nil, len(a.gen.tokens)); err != nil {
 		return err
 	}
-	r := reader{gen: a.gen}
+	r := reader{gen: a.gen, parser: a.parse}
 	_, _, d := r.read(len(a.gen.tokens))
 	body := a.reply.whole(make([]byte, 0, 8*len(a.prompt)+128*len(a.gen.tokens)), a.prompt, d)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -282,15 +322,15 @@ func (a *answering) interrupt(ctx context.Context, out *stream) error {
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	name := rawjson.Quote(s.config.Model)
 	writeJSON(w, http.StatusOK, fmt.Appendf(nil,
-		`{"object":"list","data":[{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":null,"max_model_len":%d}]}`,
-		name, s.started, name, s.config.ContextLimit))
+		`{"object":"list","data":[{"id":%s,"object":"model","created":%d,"owned_by":"%s","root":%s,"parent":null,"max_model_len":%d}]}`,
+		name, s.started, s.config.Engine, name, s.config.ContextLimit))
 }
 
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	body, err := s.body(w, r)
 	var req tokenizeRequest
 	if err == nil {
-		req, err = decodeTokenize(body)
+		req, err = s.decodeTokenize(body)
 	}
 	var ids []int32
 	switch {
@@ -303,11 +343,15 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		err = badRequest("prompt", "give prompt or messages")
 	}
 	if err != nil {
-		asRefusal(err).write(w)
+		asRefusal(err).write(w, s.config.Engine)
 		return
 	}
 	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.config.ContextLimit)
 	b = rawjson.AppendInts(b, ids)
+	if s.config.Engine == EngineSGLang {
+		writeJSON(w, http.StatusOK, append(b, '}'))
+		return
+	}
 	b = append(b, `,"token_strs":`...)
 	if !req.strings {
 		writeJSON(w, http.StatusOK, append(b, "null}"...))
@@ -327,7 +371,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	body, err := s.body(w, r)
 	var req tokenizeRequest
 	if err == nil {
-		req, err = decodeTokenize(body)
+		req, err = s.decodeTokenize(body)
 	}
 	if err == nil && req.tokens == nil {
 		err = badRequest("tokens", "tokens: missing")
@@ -338,9 +382,14 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		asRefusal(err).write(w)
+		asRefusal(err).write(w, s.config.Engine)
 		return
 	}
-	b := rawjson.AppendString([]byte(`{"prompt":`), string(Decode(req.tokens)))
+	name := "prompt"
+	if s.config.Engine == EngineSGLang {
+		name = "text"
+	}
+	b := append(rawjson.AppendString([]byte{'{'}, name), ':')
+	b = rawjson.AppendString(b, string(Decode(req.tokens)))
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }

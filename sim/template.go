@@ -14,6 +14,10 @@ type conversation struct {
 	// toolsOff and oneCall are tool_choice none and parallel_tool_calls false:
 	// neither changes the prompt.
 	toolsOff, oneCall bool
+	// mustCall is the name of a tool that must be called, or anyCall; schema is
+	// what the text must be an instance of. Neither changes the prompt.
+	mustCall string
+	schema   json.RawMessage
 	// thinking is chat_template_kwargs.enable_thinking.
 	thinking bool
 	// openTurn ends the prompt with the start of the assistant's turn.
@@ -27,6 +31,8 @@ type template struct {
 	stripReasoning bool
 	// parseSpecial lets the text of messages turn into special tokens.
 	parseSpecial bool
+	// imageTokens is how many tokens stand for an image.
+	imageTokens int
 }
 
 const toolsHeading = "You can call these tools:\n"
@@ -37,7 +43,7 @@ func (t template) render(c conversation) []int32 {
 	if len(c.tools) > 0 {
 		ids = openTurn(ids, "system")
 		if len(rest) > 0 && isSystem(rest[0]) {
-			ids = t.text(ids, rest[0].Text())
+			ids = t.content(ids, rest[0])
 			ids = Encode(ids, "\n\n")
 			rest = rest[1:]
 		}
@@ -57,7 +63,7 @@ func (t template) render(c conversation) []int32 {
 	for i, m := range rest {
 		if m.Role != "assistant" {
 			ids = openTurn(ids, roleName(m))
-			ids = t.text(ids, m.Text())
+			ids = t.content(ids, m)
 			ids = closeTurn(ids)
 			continue
 		}
@@ -75,6 +81,35 @@ func (t template) render(c conversation) []int32 {
 		}
 	}
 	return ids
+}
+
+// content writes what a message says. Text between two images is encoded in
+// one go.
+func (t template) content(dst []int32, m llm.Message) []int32 {
+	if len(m.Content) == 0 || m.Content[0] != '[' {
+		return t.text(dst, m.Text())
+	}
+	var text []byte
+	_ = rawjson.EachElement(m.Content, func(part []byte) error { // what is broken ends it
+		o, err := rawjson.ParseObject(part)
+		if err != nil {
+			return err
+		}
+		switch kind, _ := rawjson.String(o.Get("type")); kind {
+		case "image_url", "image", "input_image":
+			dst = t.text(dst, string(text))
+			text = text[:0]
+			for range t.imageTokens {
+				dst = append(dst, ImagePlaceholder)
+			}
+		default:
+			if s, err := rawjson.String(o.Get("text")); err == nil {
+				text = append(text, s...)
+			}
+		}
+		return nil
+	})
+	return t.text(dst, string(text))
 }
 
 func (t template) text(dst []int32, text string) []int32 {
@@ -177,7 +212,7 @@ const (
 func estimate(c conversation) int {
 	n := 64
 	for _, m := range c.messages {
-		n += len(m.Content)/2 + len(m.Reasoning)/2 + 16
+		n += min(len(m.Content), 1<<20)/2 + len(m.Reasoning)/2 + 16
 		for _, call := range m.ToolCalls {
 			n += len(call.Arguments)/2 + 32
 		}

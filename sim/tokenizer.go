@@ -23,12 +23,13 @@ const (
 	EndOfThinking
 	StartOfToolCall
 	EndOfToolCall
+	ImagePlaceholder
 	endOfNamed
 )
 
 // specialText is the text of each named special token, from firstSpecial on.
 var specialText = [...]string{
-	"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>",
+	"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<|image_pad|>",
 }
 
 // longestSpecial bounds the search for a special token in text.

@@ -10,9 +10,10 @@ import (
 	"polar/rawjson"
 )
 
-// This file and vllmreply.go are vLLM's Chat wire; nothing else knows it.
+// This file reads what vLLM and SGLang are asked with, which is mostly the same;
+// vllmreply.go answers as vLLM does.
 
-// apiError is a refusal in vLLM's shape.
+// apiError is a refusal.
 type apiError struct {
 	status  int
 	kind    string
@@ -38,8 +39,13 @@ func asRefusal(err error) *apiError {
 	return badRequest("", "%v", err)
 }
 
-func (e *apiError) write(w http.ResponseWriter) {
+// write answers with the refusal in the engine's shape: SGLang has no object
+// around it.
+func (e *apiError) write(w http.ResponseWriter, engine string) {
 	b := append([]byte(nil), `{"error":{"message":`...)
+	if engine == EngineSGLang {
+		b = append(b[:0], `{"object":"error","message":`...)
+	}
 	b = rawjson.AppendString(b, e.message)
 	b = append(b, `,"type":`...)
 	b = rawjson.AppendString(b, e.kind)
@@ -49,7 +55,10 @@ func (e *apiError) write(w http.ResponseWriter) {
 	} else {
 		b = rawjson.AppendString(b, e.param)
 	}
-	b = fmt.Appendf(b, `,"code":%d}}`, e.status)
+	b = fmt.Appendf(b, `,"code":%d}`, e.status)
+	if engine != EngineSGLang {
+		b = append(b, '}')
+	}
 	writeJSON(w, e.status, b)
 }
 
@@ -72,9 +81,13 @@ type chatRequest struct {
 	tokensAsIDs   bool
 	hideReasoning bool
 	topNull       bool
+	wants         sglangWants
+	// continues is /generate: there is no chat, and the text is raw, with
+	// special tokens in it if special says so.
+	continues, raw, special bool
 }
 
-func decodeChat(body []byte) (*chatRequest, error) {
+func (s *Server) decodeChat(body []byte) (*chatRequest, error) {
 	req := &chatRequest{conversation: conversation{thinking: true, openTurn: true}}
 	choices := 1
 	err := rawjson.EachMember(body, func(key string, value []byte) error {
@@ -89,11 +102,13 @@ func decodeChat(body []byte) (*chatRequest, error) {
 		case "messages":
 			req.messages, err = decodeMessages(value)
 		case "tools":
-			if req.tools, err = rawjson.ParseArray(value); err == nil && len(req.tools) == 0 {
+			if req.tools, err = rawjson.ParseArray(value); err == nil && len(req.tools) == 0 && s.config.Engine == EngineVLLM {
 				err = fmt.Errorf("value error, must not be an empty list; leave the field out instead")
 			}
 		case "tool_choice":
-			req.toolsOff = string(value) == `"none"`
+			err = req.toolChoice(value)
+		case "response_format":
+			err = req.responseFormat(value)
 		case "parallel_tool_calls":
 			req.oneCall, err = not(boolean(value))
 		case "stream":
@@ -128,6 +143,8 @@ func decodeChat(body []byte) (*chatRequest, error) {
 			}
 		case "n":
 			choices, err = rawjson.Int(value)
+		case "return_prompt_token_ids", "return_meta_info", "return_input_ids", "return_output_ids":
+			err = req.wants.read(key, value)
 		default:
 			err = req.sampling(key, value)
 		}
@@ -136,6 +153,9 @@ func decodeChat(body []byte) (*chatRequest, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		err = req.checkChoice()
+	}
 	switch {
 	case err != nil:
 		return nil, asRefusal(err)
@@ -143,6 +163,12 @@ func decodeChat(body []byte) (*chatRequest, error) {
 		return nil, badRequest("n", "n: %d choices asked for, the simulation gives 1", choices)
 	case req.topLogprobs > 0 && !req.logprobs:
 		return nil, badRequest("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true")
+	}
+	if s.config.Engine == EngineSGLang {
+		return req, s.sglangChat(req)
+	}
+	if s.config.NoIDs {
+		req.returnIDs = false
 	}
 	if req.hideReasoning { // vLLM keeps both back so that they cannot give it away
 		req.returnIDs, req.logprobs = false, false
@@ -228,8 +254,12 @@ func member(object []byte, name string, f func(value []byte) error) error {
 }
 
 // fit bounds the answer by the context limit, and refuses what does not fit in
-// vLLM's words: harnesses look for them to compact their history.
-func (req *chatRequest) fit(prompt, limit int) error {
+// the engine's words: harnesses look for them to compact their history.
+func (s *Server) fit(req *chatRequest, prompt int) error {
+	limit := s.config.ContextLimit
+	if s.config.Engine == EngineSGLang {
+		return sglangFit(req, prompt, limit)
+	}
 	switch {
 	case prompt >= limit:
 		return badRequest("messages", "This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", limit, prompt)
@@ -250,7 +280,7 @@ type tokenizeRequest struct {
 	strings bool
 }
 
-func decodeTokenize(body []byte) (tokenizeRequest, error) {
+func (s *Server) decodeTokenize(body []byte) (tokenizeRequest, error) {
 	var req tokenizeRequest
 	var messages json.RawMessage
 	err := rawjson.EachMember(body, func(key string, value []byte) (err error) {
@@ -274,8 +304,8 @@ func decodeTokenize(body []byte) (tokenizeRequest, error) {
 	if err != nil {
 		return req, asRefusal(err)
 	}
-	if messages != nil {
-		req.chat, err = decodeChat(body)
+	if messages != nil && s.tokenizesChats() {
+		req.chat, err = s.decodeChat(body)
 	}
 	return req, err
 }

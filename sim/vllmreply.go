@@ -10,6 +10,7 @@ import (
 // replyWriter writes answers to one request as vLLM does. It appends to
 // buffers by hand: this is the load engine of the benchmarks too.
 type replyWriter struct {
+	config  Config
 	req     *chatRequest
 	gen     *generation
 	head    []byte // what every chunk begins with, up to the choice's delta
@@ -17,8 +18,8 @@ type replyWriter struct {
 	called  int // tool calls begun so far
 }
 
-func newReplyWriter(req *chatRequest, gen *generation, id, model string, created int64) *replyWriter {
-	w := &replyWriter{req: req, gen: gen}
+func newReplyWriter(c Config, req *chatRequest, gen *generation, id, model string, created int64) *replyWriter {
+	w := &replyWriter{config: c, req: req, gen: gen}
 	b := append(w.head, `{"id":`...)
 	b = rawjson.AppendString(b, id)
 	b = append(b, `,"object":"chat.completion`...)
@@ -34,7 +35,8 @@ func newReplyWriter(req *chatRequest, gen *generation, id, model string, created
 }
 
 // first is the chunk with the role, and alone the one with the prompt's ids.
-func (w *replyWriter) first(dst []byte, prompt []int32) []byte {
+func (w *replyWriter) first(out *stream, prompt []int32) {
+	dst := out.take()
 	if w.req.returnIDs {
 		dst = slices.Grow(dst, len(w.head)+8*len(prompt)+256)
 	}
@@ -44,13 +46,13 @@ func (w *replyWriter) first(dst []byte, prompt []int32) []byte {
 		dst = append(dst, `,"prompt_token_ids":`...)
 		dst = rawjson.AppendInts(dst, prompt)
 	}
-	return append(dst, '}')
+	out.add(append(dst, '}'))
 }
 
 // chunk is what came since the chunk before. It is sent even if the parsers
 // made nothing of it, since its ids and logprobs count.
-func (w *replyWriter) chunk(dst []byte, ids []int32, logprobs []float32, d *delta, last bool) []byte {
-	dst = append(dst, w.head...)
+func (w *replyWriter) chunk(out *stream, ids []int32, logprobs []float32, d *delta, last bool) {
+	dst := append(out.take(), w.head...)
 	dst = append(dst, `{"index":0,"delta":{`...)
 	comma := len(dst)
 	if len(d.reasoning) > 0 && !w.req.hideReasoning {
@@ -76,7 +78,7 @@ func (w *replyWriter) chunk(dst []byte, ids []int32, logprobs []float32, d *delt
 	}
 	dst = append(dst, '}')
 	dst = w.choiceTail(dst, ids, logprobs, last)
-	return append(dst, "}]}"...)
+	out.add(append(dst, "}]}"...))
 }
 
 func (w *replyWriter) callDelta(dst []byte, c callDelta) []byte {
@@ -106,7 +108,7 @@ func (w *replyWriter) callID(dst []byte, index int) []byte {
 // choiceTail writes what follows the delta or the message within a choice.
 func (w *replyWriter) choiceTail(dst []byte, ids []int32, logprobs []float32, last bool) []byte {
 	dst = append(dst, `,"logprobs":`...)
-	dst = w.logprobs(dst, ids, logprobs)
+	dst = w.logprobs(dst, trimmed(w.config, trimLogprobs, ids), logprobs)
 	dst = append(dst, `,"finish_reason":`...)
 	if last {
 		dst = rawjson.AppendString(dst, w.finishReason())
@@ -121,9 +123,18 @@ func (w *replyWriter) choiceTail(dst []byte, ids []int32, logprobs []float32, la
 	}
 	if w.req.returnIDs {
 		dst = append(dst, `,"token_ids":`...)
-		dst = rawjson.AppendInts(dst, ids)
+		dst = rawjson.AppendInts(dst, trimmed(w.config, trimIDs, ids))
 	}
 	return dst
+}
+
+// trimmed is ids without the stop token, where the configuration says so of
+// this list.
+func trimmed(c Config, list string, ids []int32) []int32 {
+	if n := len(ids); c.TrimStop == list && n > 0 && ids[n-1] == EndOfTurn {
+		return ids[:n-1]
+	}
+	return ids
 }
 
 func (w *replyWriter) finishReason() string {
@@ -136,20 +147,28 @@ func (w *replyWriter) finishReason() string {
 	return "stop"
 }
 
-// usageChunk is the chunk after the last.
-func (w *replyWriter) usageChunk(dst []byte, prompt, sampled int) []byte {
-	dst = append(dst, w.head...)
+// rest is the chunk with the usage, for who asked.
+func (w *replyWriter) rest(out *stream, prompt []int32) {
+	if !w.req.includeUsage {
+		return
+	}
+	dst := append(out.take(), w.head...)
 	dst = append(dst, "],"...)
-	return append(appendUsage(dst, prompt, sampled), '}')
+	out.add(append(appendUsage(dst, prompt, w.gen), '}'))
 }
 
-func appendUsage(dst []byte, prompt, sampled int) []byte {
+func appendUsage(dst []byte, prompt []int32, gen *generation) []byte {
 	dst = append(dst, `"usage":{"prompt_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(prompt), 10)
+	dst = strconv.AppendInt(dst, int64(len(prompt)), 10)
 	dst = append(dst, `,"total_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(prompt+sampled), 10)
+	dst = strconv.AppendInt(dst, int64(len(prompt)+len(gen.tokens)), 10)
 	dst = append(dst, `,"completion_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(sampled), 10)
+	dst = strconv.AppendInt(dst, int64(len(gen.tokens)), 10)
+	if gen.cached >= 0 {
+		dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
+		dst = strconv.AppendInt(dst, int64(gen.cached), 10)
+		dst = append(dst, '}')
+	}
 	return append(dst, '}')
 }
 
@@ -184,7 +203,7 @@ func (w *replyWriter) whole(dst []byte, prompt []int32, d *delta) []byte {
 	dst = append(dst, "]}"...)
 	dst = w.choiceTail(dst, w.gen.tokens, w.gen.logprobs, true)
 	dst = append(dst, "}],"...)
-	dst = appendUsage(dst, len(prompt), len(w.gen.tokens))
+	dst = appendUsage(dst, prompt, w.gen)
 	dst = append(dst, `,"prompt_logprobs":null`...)
 	if w.req.returnIDs {
 		dst = append(dst, `,"prompt_token_ids":`...)
