@@ -12,7 +12,7 @@ import (
 
 func simCommand() *cobra.Command {
 	var (
-		listen, engine, policy, model          string
+		listen, engine, style, policy, model   string
 		seed                                   uint64
 		successRate, noncanonical, tokensPerSe float64
 		ttft                                   time.Duration
@@ -22,16 +22,14 @@ func simCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run a simulated inference server",
-		Long: `Run a simulated inference server: vLLM's Chat Completions wire with token ids and
+		Long: `Run a simulated inference server: the wire of vLLM or SGLang with token ids and
 logprobs, a toy tokenizer and a scripted policy instead of a model. It is for
 trying things out, tests and load; it learns nothing and knows nothing.`,
 		Example: `  polar sim --listen 127.0.0.1:8000
+  polar sim --engine sglang --sglang-style v0.5.13
   polar sim --policy my-policy.yaml --noncanonical 0.3 --tokens-per-second 50`,
 		Args: arguments(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if engine != "vllm" {
-				return usagef("--engine %q is not known; known: vllm", engine)
-			}
 			cfg := sim.Defaults()
 			if policy != "" {
 				loaded, err := sim.LoadFile(policy)
@@ -41,6 +39,12 @@ trying things out, tests and load; it learns nothing and knows nothing.`,
 				cfg = loaded
 			}
 			set := cmd.Flags().Changed
+			if set("engine") {
+				cfg.Engine = engine
+			}
+			if set("sglang-style") {
+				cfg.SGLangStyle = style
+			}
 			if set("seed") {
 				cfg.Seed = seed
 			}
@@ -73,13 +77,14 @@ trying things out, tests and load; it learns nothing and knows nothing.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "simulated inference server (%s wire) on http://%s, model %s\n", engine, l.Addr(), cfg.Model)
+			fmt.Fprintf(cmd.OutOrStdout(), "simulated inference server (%s wire) on http://%s, model %s\n", cfg.Engine, l.Addr(), cfg.Model)
 			return serveHTTP(cmd.Context(), l, server)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8000", "address to listen on")
-	f.StringVar(&engine, "engine", "vllm", "wire to speak: vllm")
+	f.StringVar(&engine, "engine", "vllm", "wire to speak: vllm or sglang")
+	f.StringVar(&style, "sglang-style", "v0.5.18", "version whose way of giving token ids is followed: v0.5.10, v0.5.12, v0.5.13, v0.5.17, v0.5.18 or next")
 	f.StringVar(&policy, "policy", "", "YAML file of rules and settings (default: an agent that solves the demo tasks)")
 	f.StringVar(&model, "model", "sim", "name of the model served")
 	f.Uint64Var(&seed, "seed", 1, "seed of everything that is drawn")
