@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"polar"
+	"polar/gateway"
 )
 
 // topology is topology.yaml: what the parts of a deployment are and where.
@@ -47,6 +48,7 @@ type rolloutSection struct {
 
 type gatewaySection struct {
 	AllowedHostPaths []string      `json:"allowed_host_paths"`
+	AllowImplicit    bool          `json:"allow_implicit_sessions"`
 	Nodes            []nodeSection `json:"nodes"`
 
 	Heartbeat             *float64       `json:"heartbeat_interval_seconds"`
@@ -69,11 +71,13 @@ type nodeSection struct {
 }
 
 type inferenceSection struct {
-	Engine    string `json:"engine"`
-	BaseURL   string `json:"base_url"`
-	APIKeyEnv string `json:"api_key_env"`
-	Probe     string `json:"probe"`
-	Scheduler string `json:"scheduler"`
+	Engine     string            `json:"engine"`
+	BaseURL    string            `json:"base_url"`
+	APIKeyEnv  string            `json:"api_key_env"`
+	Endpoints  []endpointSection `json:"endpoints"`
+	Probe      string            `json:"probe"`
+	Scheduler  string            `json:"scheduler"`
+	LateSystem string            `json:"late_system"`
 }
 
 // defaultTopology is what `polar serve` runs without a file.
@@ -179,6 +183,16 @@ func (t topology) validate() error {
 		case "", "none":
 		default:
 			return polar.Invalid(at+"inference.scheduler", "%q is not known; known: none", n.Inference.Scheduler)
+		}
+		switch n.Inference.LateSystem {
+		case "", gateway.LateSystemKeep, gateway.LateSystemUser:
+		default:
+			return polar.Invalid(at+"inference.late_system", "%q is not known; known: keep, user", n.Inference.LateSystem)
+		}
+		for k, e := range n.Inference.Endpoints {
+			if e.URL == "" {
+				return polar.Invalid(fmt.Sprintf("%sinference.endpoints[%d].url", at, k), "missing")
+			}
 		}
 		if n.ID != "" && !polar.ValidID(n.ID) {
 			return polar.Invalid(at+"id", "%q may have letters, digits, '_', '.' and '-' only", n.ID)

@@ -83,7 +83,7 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		serveCommand(), submitCommand(), statusCommand(), cancelCommand(), showCommand(),
-		simCommand(), demoCommand(), agentCommand(), versionCommand(),
+		simCommand(), demoCommand(), doctorCommand(), agentCommand(), versionCommand(),
 	)
 	return root
 }

@@ -13,7 +13,8 @@ import (
 func serveCommand() *cobra.Command {
 	var (
 		config, dataDir, listen, gatewayListen string
-		engine, engineURL, model, logLevel     string
+		engine, model, logLevel                string
+		engineURLs                             []string
 		runWorkers                             int
 	)
 	cmd := &cobra.Command{
@@ -42,7 +43,7 @@ again on the same folder.`,
 				n.Inference.Engine = engine
 			}
 			if set("engine-url") {
-				n.Inference.BaseURL = engineURL
+				n.Inference.setURLs(engineURLs)
 			}
 			if set("model") {
 				n.ModelServed = model
@@ -78,8 +79,8 @@ again on the same folder.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "rollout server  %s\ngateway         %s\nengine          %s (%s)\ndata            %s\n",
-				s.rolloutURL(), s.gatewayURL(), n.Inference.BaseURL, n.Inference.Engine, t.DataDir)
+			fmt.Fprintf(cmd.OutOrStdout(), "rollout server  %s\ngateway         %s\nengine          %s\ndata            %s\n",
+				s.rolloutURL(), s.gatewayURL(), n.Inference.describe(), t.DataDir)
 			return s.Run(cmd.Context())
 		},
 	}
@@ -88,8 +89,8 @@ again on the same folder.`,
 	f.StringVar(&dataDir, "data-dir", "./polar-data", "where tasks, calls and results are kept")
 	f.StringVar(&listen, "listen", "127.0.0.1:8080", "address of the rollout server")
 	f.StringVar(&gatewayListen, "gateway-listen", "127.0.0.1:8100", "address of the gateway")
-	f.StringVar(&engine, "engine", "vllm", "kind of inference engine: vllm")
-	f.StringVar(&engineURL, "engine-url", "http://127.0.0.1:8000", "where the engine is")
+	f.StringVar(&engine, "engine", "vllm", "kind of inference engine: "+engineKinds())
+	f.StringArrayVar(&engineURLs, "engine-url", nil, "where an engine is; may be repeated (default http://127.0.0.1:8000)")
 	f.StringVar(&model, "model", "", "model name every call is made with (default: what the harness asks for)")
 	f.IntVar(&runWorkers, "run-workers", 2, "harnesses that run at once")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
@@ -117,11 +118,6 @@ func decide(t topology, n nodeSection) (serviceConfig, error) {
 		topology: t, node: n, token: token, binary: binary, path: os.Getenv("PATH"),
 		listen:        net.JoinHostPort(t.Rollout.Host, strconv.Itoa(t.Rollout.Port)),
 		gatewayListen: net.JoinHostPort(n.Host, strconv.Itoa(n.Port)),
-	}
-	if name := n.Inference.APIKeyEnv; name != "" {
-		if cfg.apiKey = os.Getenv(name); cfg.apiKey == "" {
-			return cfg, usagef("gateway.nodes[0].inference.api_key_env: %s is not set", name)
-		}
 	}
 	return cfg, nil
 }

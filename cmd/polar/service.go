@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,7 +48,6 @@ type serviceConfig struct {
 	listen        string
 	gatewayListen string
 	token         string
-	apiKey        string
 	binary        string
 	path          string
 	log           *slog.Logger
@@ -172,13 +172,9 @@ func (s *service) openDrivers(ctx context.Context, kinds plugins) error {
 }
 
 func (s *service) openGateway(kinds plugins) error {
-	settings, err := json.Marshal(map[string]string{"url": s.cfg.node.Inference.BaseURL, "api_key": s.cfg.apiKey})
-	if err != nil {
+	var err error
+	if s.engine, err = openEngine(kinds.engines, s.cfg.node.Inference); err != nil {
 		return err
-	}
-	s.engine, err = kinds.engines.Open(polar.Spec{Kind: s.cfg.node.Inference.Engine, Config: settings})
-	if err != nil {
-		return usagef("engine: %w", err)
 	}
 	s.gateway, err = gateway.New(gateway.Config{
 		Protocols: kinds.protocols, Backend: s.engine,
@@ -190,7 +186,8 @@ func (s *service) openGateway(kinds plugins) error {
 			}
 			return build(calls)
 		},
-		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, ControlToken: s.cfg.token, Log: s.log,
+		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models, ControlToken: s.cfg.token,
+		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit, Log: s.log,
 	})
 	return err
 }
@@ -199,6 +196,10 @@ func (s *service) openGateway(kinds plugins) error {
 // when the service is started the next time.
 func (s *service) Run(ctx context.Context) error {
 	defer s.close()
+	// A gateway makes much garbage over a small heap. Memory that is asked for and
+	// never touched costs nothing and lets the collector wait for more of it.
+	ballast := make([]byte, 64<<20)
+	defer runtime.KeepAlive(ballast)
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (s *service) probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	url := s.cfg.node.Inference.BaseURL
+	url := s.cfg.node.Inference.describe()
 	p, err := s.engine.Probe(ctx)
 	if err != nil {
 		s.log.Warn("engine does not answer yet; calls will be tried as they come", "engine", url, "error", err)
