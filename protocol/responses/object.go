@@ -118,7 +118,7 @@ func (a *answer) appendResponse(dst []byte, o outcome) []byte {
 		}
 	}
 	dst = append(dst, `,"usage":`...)
-	if o == inProgress {
+	if o == inProgress || o.failure != nil && a.usage == nil {
 		dst = append(dst, "null"...)
 	} else {
 		dst = a.appendUsage(dst)
@@ -126,11 +126,13 @@ func (a *answer) appendResponse(dst []byte, o outcome) []byte {
 	return append(dst, '}')
 }
 
+// appendUsage writes the usage whole: clients of an answer that did not fail
+// count on it.
 func (a *answer) appendUsage(dst []byte) []byte {
-	if a.usage == nil {
-		return append(dst, "null"...)
+	var u llm.Usage
+	if a.usage != nil {
+		u = *a.usage
 	}
-	u := *a.usage
 	for _, m := range []struct {
 		before string
 		count  int

@@ -264,6 +264,40 @@ func TestAnAnswerWithoutAnEndIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
+// TestDeltasArePassedOnAtOnce looks at the connection while the engine speaks.
+func TestDeltasArePassedOnAtOnce(t *testing.T) {
+	t.Parallel()
+	rec := httptest.NewRecorder()
+	err := responses.Protocol{}.Reply(rec, llm.Request{Stream: true}, func(yield func(llm.Event, error) bool) {
+		for _, step := range []struct {
+			event llm.Event
+			shown string
+		}{
+			{llm.Event{KeepAlive: true}, `"type":"response.in_progress"`},
+			{llm.Event{PromptIDs: llm.IDs{1}}, ""},
+			{llm.Event{Reasoning: "why"}, `"delta":"why"`},
+			{llm.Event{Text: "one"}, `"delta":"one"`},
+			{llm.Event{Text: "two", More: true}, ""},
+			{llm.Event{Text: "three"}, `"delta":"three"`},
+			{llm.Event{ToolCalls: []llm.ToolCallDelta{{ID: "c", Name: "f", Arguments: "{}"}}}, `"delta":"{}"`},
+			{llm.Event{Finish: llm.FinishToolCalls}, `"type":"response.completed"`},
+		} {
+			before := rec.Body.Len()
+			more := yield(step.event, nil)
+			added := rec.Body.String()[before:]
+			if step.shown == "" && added != "" || !strings.Contains(added, step.shown) {
+				t.Errorf("after %+v: %q", step.event, added)
+			}
+			if !more {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPreviousResponse checks that the id of an answer comes back as the answer.
 func TestPreviousResponse(t *testing.T) {
 	t.Parallel()
