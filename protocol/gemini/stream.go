@@ -56,18 +56,12 @@ func (s *stream) event(e llm.Event) error {
 }
 
 // chunks writes a stream in either of its two forms.
-//
-// A sign of life is white space where JSON may have it. A comment would be the
-// way of server-sent events, but the clients of this format do not know
-// comments: some fail on one, some never see what follows. So the event that is
-// still to come is begun, and filled up with spaces.
 type chunks struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	buf   []byte
 	array bool
-	// begun says that the chunk to come is begun, or the array; any that there
-	// was a chunk.
+	// begun says that the array is, and any that it has an element.
 	begun, any bool
 	wrote      time.Time
 }
@@ -87,30 +81,26 @@ func newChunks(w http.ResponseWriter, array bool) *chunks {
 	return &chunks{w: w, rc: http.NewResponseController(w), array: array, wrote: time.Now()}
 }
 
-// begin writes what comes before a chunk.
 func (c *chunks) begin() {
-	if c.begun {
-		return
-	}
-	c.begun = true
-	switch {
-	case !c.array:
-		c.buf = append(c.buf, "data: "...)
-	case c.any:
-		c.buf = append(c.buf, ",\r\n"...)
-	default:
+	if c.array && !c.begun {
 		c.buf = append(c.buf, '[')
 	}
+	c.begun = true
 }
 
 // add puts a chunk, which has no line ends, into the buffer.
 func (c *chunks) add(chunk []byte) {
 	c.begin()
-	c.buf = append(c.buf, chunk...)
-	c.begun, c.any = false, true
-	if !c.array {
-		c.buf = append(c.buf, "\n\n"...)
+	switch {
+	case !c.array:
+		c.buf = append(c.buf, "data: "...)
+		c.buf = append(append(c.buf, chunk...), "\n\n"...)
+	case c.any:
+		c.buf = append(append(c.buf, ",\r\n"...), chunk...)
+	default:
+		c.buf = append(c.buf, chunk...)
 	}
+	c.any = true
 }
 
 // end ends the stream after a chunk.
@@ -121,21 +111,34 @@ func (c *chunks) end() error {
 	return c.flush()
 }
 
-// fail ends the stream with an error. As an event newer clients know it, older
-// ones only if it stands as it is, in a write of its own; the rest skip that.
+// fail ends the stream with an error. Google writes it between the events as it
+// is, and all of its clients know it so if they read nothing with it; what waits
+// to be written is read with it, and some know it as an event then.
 func (c *chunks) fail(chunk []byte) error {
-	c.add(chunk)
-	if err := c.end(); err != nil || c.array {
-		return err
+	if c.array {
+		c.add(chunk)
+		return c.end()
+	}
+	if len(c.buf) > 0 {
+		c.add(chunk)
+		if err := c.flush(); err != nil {
+			return err
+		}
 	}
 	c.buf = append(append(c.buf, chunk...), "\n\n"...)
 	return c.flush()
 }
 
-// alive shows a sign of life.
+// alive shows a sign of life: an event without a line. A comment would be the
+// way of server-sent events, but clients of this format do not know comments:
+// some fail on one, some never see what follows. In an array it is white space.
 func (c *chunks) alive() error {
 	c.begin()
-	c.buf = append(c.buf, ' ')
+	if c.array {
+		c.buf = append(c.buf, '\n')
+	} else {
+		c.buf = append(c.buf, "\n\n"...)
+	}
 	return c.flush()
 }
 
