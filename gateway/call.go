@@ -33,6 +33,11 @@ func (g *Gateway) call(w http.ResponseWriter, r *http.Request, p Protocol) {
 	defer g.inFlight.Add(-1)
 
 	req, err := g.read(w, r, p.Decode)
+	if err == nil && req.CountOnly {
+		c.unrecorded = true
+		g.count(ctx, w, s, p, req)
+		return
+	}
 	if err == nil {
 		if earlier, f := c.begin(&req, r.Header); f != nil {
 			c.repeat(ctx, w, p, req, earlier, f)

@@ -199,7 +199,7 @@ func (g *Gateway) routeProtocol(mux *http.ServeMux, p Protocol) {
 		handle(lister.ModelRoutes(), func(w http.ResponseWriter, r *http.Request) { g.models(w, r, p, lister) })
 	}
 	if counter, ok := p.(TokenCounter); ok {
-		handle(counter.CountRoutes(), func(w http.ResponseWriter, r *http.Request) { g.count(w, r, p, counter) })
+		handle(counter.CountRoutes(), func(w http.ResponseWriter, r *http.Request) { g.countRoute(w, r, p, counter) })
 	}
 	if outsider, ok := p.(Outsider); ok {
 		for route, serve := range outsider.Asides() {

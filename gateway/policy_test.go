@@ -3,6 +3,8 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"net/http"
@@ -27,11 +29,13 @@ func (p goingOn) Decode(r *http.Request, body []byte) (llm.Request, error) {
 	if raw := req.Extra.Get("previous_response_id"); err == nil && raw != nil {
 		req.Previous, err = rawjson.String(raw)
 	}
+	req.CountOnly = req.Extra.Get("count") != nil
 	return req, err
 }
 
 func (goingOn) CountRoutes() []string { return []string{"POST /v1/count"} }
 
+// DecodeCount is Decode: a field marks the calls that only count.
 func (p goingOn) DecodeCount(r *http.Request, body []byte) (llm.Request, error) {
 	return p.Decode(r, body)
 }
@@ -164,6 +168,13 @@ func (c counting) CountTokens(_ context.Context, req llm.Request) (int, error) {
 	return len(req.Messages), nil
 }
 
+// unable is an engine whose tokenizer is not to be had.
+type unable struct{ attentive }
+
+func (unable) CountTokens(context.Context, llm.Request) (int, error) {
+	return 0, fmt.Errorf("count: %w", errors.ErrUnsupported)
+}
+
 func TestTokensAreCountedAndNotRecorded(t *testing.T) {
 	t.Parallel()
 	r, engine := attentiveRig(t, func(c *gateway.Config) {
@@ -179,6 +190,7 @@ func TestTokensAreCountedAndNotRecorded(t *testing.T) {
 	}{
 		{"/s/s1/v1/count", hello, 200, `{"model":"ours","tokens":1}`},
 		{"/s/s1/v1/count", strings.Replace(hello, "{", `{"previous_response_id":"call-000001",`, 1), 200, `"tokens":3`},
+		{callPath, strings.Replace(hello, "{", `{"count":1,`, 1), 200, `"tokens":1`},
 		{"/s/s1/v1/count", `{"messages":7}`, 400, `"param":"messages"`},
 		{"/s/s2/v1/count", hello, 401, "invalid_api_key"},
 		{"/v1/count", hello, 401, "invalid_api_key"},
@@ -194,10 +206,15 @@ func TestTokensAreCountedAndNotRecorded(t *testing.T) {
 		t.Errorf("after the session: %d", status)
 	}
 
-	r, _ = attentiveRig(t, nil)
-	r.open(polar.Recording{})
-	if status, body := r.do("POST", "/s/s1/v1/count", hello); status != 404 || !strings.Contains(body, "the engine does not count tokens") {
-		t.Errorf("without a tokenizer: %d %s", status, body)
+	for _, engine := range []gateway.Backend{attentive{}, unable{}} {
+		r, _ = attentiveRig(t, func(c *gateway.Config) { c.Backend = engine })
+		r.open(polar.Recording{})
+		if status, body := r.do("POST", "/s/s1/v1/count", hello); status != 404 || !strings.Contains(body, "the engine does not count tokens") {
+			t.Errorf("%T: %d %s", engine, status, body)
+		}
+		if calls := r.calls(); len(calls) != 0 {
+			t.Errorf("%T: recorded %+v", engine, calls)
+		}
 	}
 }
 

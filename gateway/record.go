@@ -26,7 +26,7 @@ type call struct {
 	cancel context.CancelCauseFunc
 	// forgetCaller ends the watch for the caller's leaving.
 	forgetCaller func() bool
-	repeats      bool // it is given the answer to another, and is no call itself
+	unrecorded   bool // it is no turn: it repeats one, or only counts tokens
 	began        bool // an event came
 	stored       bool
 	left         bool // the harness did not take the answer
@@ -47,7 +47,7 @@ func (c *call) begin(req *llm.Request, h http.Header) (*turn, *follower) {
 		c.record.ID = c.s.nextID()
 		return c.record.ID
 	})
-	c.repeats = f != nil
+	c.unrecorded = f != nil
 	req.ID = string(earlier.id)
 	req.Affinity = string(c.record.Session)
 	return earlier, f
@@ -203,7 +203,7 @@ const statusClientGone = 499
 
 // settle stores a call that was left before its end, whatever the reason.
 func (c *call) settle(ctx context.Context) {
-	if c.repeats || c.stored {
+	if c.unrecorded || c.stored {
 		return
 	}
 	told := internalError()

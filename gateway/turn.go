@@ -31,6 +31,7 @@ type turn struct {
 	answer llm.Collector
 	began  bool
 	said   llm.Reply
+	stop   string // beside said.Finish
 	prompt *polar.Prompt
 	failed *llm.Error
 
@@ -113,7 +114,7 @@ func (t *turn) complete(said llm.Reply, last llm.Event, record *polar.Call) {
 	t.state, t.answer, t.cancel = turnComplete, llm.Collector{}, nil
 	t.prompt = record.Prompt
 	said.PromptIDs, said.Tokens = nil, nil // the log has them
-	t.said = said
+	t.said, t.stop = said, last.Stop
 	t.noted = delivery{delivered: record.Delivered, retries: record.Retries}
 	t.tell(true, last)
 }
@@ -161,7 +162,7 @@ func (t *turn) join() *follower {
 	case t.state == turnComplete:
 		said := t.said
 		said.PromptIDs = t.prompt.IDs()
-		f.tell(true, append(beginning(said), ending(said))...)
+		f.tell(true, append(beginning(said), t.ending())...)
 	case t.state == turnRunning && t.wanted():
 		if t.began {
 			f.tell(false, beginning(t.answer.Reply())...)
@@ -290,7 +291,7 @@ func beginning(said llm.Reply) []llm.Event {
 	return events
 }
 
-func ending(said llm.Reply) llm.Event {
-	usage := said.Usage
-	return llm.Event{Finish: said.Finish, Usage: &usage}
+func (t *turn) ending() llm.Event {
+	usage := t.said.Usage
+	return llm.Event{Finish: t.said.Finish, Stop: t.stop, Usage: &usage}
 }

@@ -19,6 +19,7 @@ import (
 	"polar/calllog"
 	"polar/coordinator"
 	"polar/gateway"
+	"polar/llm"
 	"polar/node"
 	"polar/sandbox"
 	"polar/store"
@@ -187,7 +188,8 @@ func (s *service) openGateway(kinds plugins) error {
 			return build(calls)
 		},
 		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models, ControlToken: s.cfg.token,
-		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit, Log: s.log,
+		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit,
+		Engine: llm.Engine{Kind: s.cfg.node.Inference.Engine, URL: s.cfg.node.Inference.BaseURL}, Log: s.log,
 	})
 	return err
 }
