@@ -99,8 +99,7 @@ func TestURLs(t *testing.T) {
 				mux.HandleFunc(route, func(_ http.ResponseWriter, r *http.Request) {
 					reached = true
 					req, err := gemini.Protocol{}.Decode(r, []byte(`{"contents":"hi"}`))
-					var refused *llm.Error
-					if errors.As(err, &refused) {
+					if refused, ok := errors.AsType[*llm.Error](err); ok {
 						if refused.Message != tc.refused || refused.Status != 404 || refused.Kind != llm.NotFound {
 							t.Errorf("refused: %+v", refused)
 						}

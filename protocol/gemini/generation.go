@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"polar/rawjson"
 )
@@ -125,18 +126,12 @@ func (d *decoder) thinkingLevel(value []byte) error {
 	if err != nil {
 		return err
 	}
-	effort := ""
-	switch level {
-	case "MINIMAL", "minimal", "LOW", "low":
-		effort = "low" // the least that all engines know
-	case "MEDIUM", "medium":
-		effort = "medium"
-	case "HIGH", "high":
-		effort = "high"
-	default:
-		return nil
+	switch effort := strings.ToLower(level); effort {
+	case "low", "medium", "high":
+		d.req.Extra.Set("reasoning_effort", rawjson.Quote(effort))
+	case "minimal":
+		d.req.Extra.Set("reasoning_effort", rawjson.Quote("low")) // the least that all engines know
 	}
-	d.req.Extra.Set("reasoning_effort", rawjson.Quote(effort))
 	return nil
 }
 

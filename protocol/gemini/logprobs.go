@@ -31,7 +31,7 @@ func appendLogprobs(dst []byte, parts []json.RawMessage) []byte {
 	return append(closeList(append(dst, chosen...)), '}')
 }
 
-func appendCandidates(dst []byte, entries []byte) []byte {
+func appendCandidates(dst, entries []byte) []byte {
 	first := true
 	_ = rawjson.EachElement(entries, func(entry []byte) error {
 		token, err := rawjson.ParseObject(entry)
