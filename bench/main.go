@@ -31,7 +31,7 @@ func main() {
 	}
 	polar := flag.String("polar", "bin/polar", "the binary to measure")
 	quick := flag.Bool("quick", false, "fewer rounds")
-	only := flag.String("only", "", "measure one part: latency, throughput, streaming, streams, builder, calllog, control or footprint")
+	only := flag.String("only", "", "measure one part: latency, throughput, streaming, wires, streams, builder, calllog, control or footprint")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -67,6 +67,7 @@ func (b *bench) run(ctx context.Context, only string) error {
 		{"latency", b.latency},
 		{"throughput", b.throughput},
 		{"streaming", b.streaming},
+		{"wires", b.everyWire},
 		{"streams", b.openStreams},
 		{"builder", b.builder},
 		{"calllog", b.callLog},
