@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"polar/llm"
 	"polar/rawjson"
 )
 
@@ -51,8 +52,17 @@ type answer struct {
 	created int64
 }
 
-func newAnswer(a asked) answer {
-	var random [12]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return answer{asked: a, id: "chatcmpl-" + hex.EncodeToString(random[:]), created: time.Now().Unix()}
+func newAnswer(req llm.Request) answer {
+	a := answer{id: req.ID, created: time.Now().Unix()}
+	var ok bool
+	if a.asked, ok = req.Reply.(asked); !ok {
+		a.model = req.Model
+	}
+	if a.id == "" {
+		var random [12]byte
+		_, _ = rand.Read(random[:]) // never fails
+		a.id = hex.EncodeToString(random[:])
+	}
+	a.id = "chatcmpl-" + a.id
+	return a
 }

@@ -1,9 +1,13 @@
 package chat_test
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +46,9 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		"a stop that is none":    {`{` + hi + `,"stop":["a",1]}`, "stop[1]", "a string expected, got a number"},
 		"tools of text":          {`{` + hi + `,"tools":"all"}`, "tools", "not valid JSON: an array expected at byte 0"},
 		"too many alternatives":  {`{` + hi + `,"logprobs":true,"top_logprobs":21}`, "top_logprobs", "is 21, must be from 0 to 20"},
+		"functions of old":       {`{` + hi + `,"functions":[{"name":"f"}]}`, "functions", "went out of use: declare tools, and choose with tool_choice"},
+		"a choice of old":        {`{` + hi + `,"function_call":"auto"}`, "function_call", "went out of use: declare tools, and choose with tool_choice"},
+		"a call of old":          {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}]}`, "messages[1].function_call", "went out of use: send tool_calls"},
 		"a model of a number":    {`{` + hi + `,"model":1}`, "model", "a string expected, got a number"},
 	}
 	for name, tc := range tests {
@@ -150,6 +157,75 @@ func TestModels(t *testing.T) {
 	want := `{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"polar"},{"id":"b\"","object":"model","created":0,"owned_by":"polar"}]}`
 	if diff := cmp.Diff(want, rec.Body.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestAnAnswerHasAnIDWithoutACall(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bool{}
+	for range 2 {
+		text := reply(t, llm.Request{Model: "m"}, []byte(`{"finish":"stop"}`))
+		_, rest, _ := strings.Cut(text, `"id":"chatcmpl-`)
+		id, _, _ := strings.Cut(rest, `"`)
+		ids[id] = len(id) == 24
+	}
+	if len(ids) != 2 || slices.Contains(slices.Collect(maps.Values(ids)), false) {
+		t.Errorf("ids %v", ids)
+	}
+}
+
+// TestCaptures reads what real harnesses sent, long texts cut short, and checks
+// that a turn begins with all of the turn before it.
+func TestCaptures(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/captures/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no captures", err)
+	}
+	read := map[string]llm.Request{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var capture struct {
+			Body json.RawMessage `json:"body"`
+		}
+		if err := json.Unmarshal(data, &capture); err != nil {
+			t.Fatal(err)
+		}
+		req, err := chat.Protocol{}.Decode(nil, capture.Body)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		if !req.Stream || req.Sampling.MaxTokens == nil || len(req.Extra) > 0 {
+			t.Errorf("%s: %s", file, dump(req))
+		}
+		read[filepath.Base(file)] = req
+	}
+	for first, second := range map[string]string{
+		"opencode-2.json":         "opencode-3.json",
+		"pi-1.json":               "pi-2.json",
+		"qwen-code-1.json":        "qwen-code-2.json",
+		"qwen-code-latest-1.json": "qwen-code-latest-2.json",
+	} {
+		a, b := read[first], read[second]
+		var before, after []string
+		for _, m := range a.Messages {
+			before = append(before, string(m.JSON("reasoning")))
+		}
+		for _, m := range b.Messages {
+			after = append(after, string(m.JSON("reasoning")))
+		}
+		if len(before) == 0 || len(after) <= len(before) {
+			t.Fatalf("%s has %d messages, %s %d", first, len(before), second, len(after))
+		}
+		if diff := cmp.Diff(before, after[:len(before)]); diff != "" {
+			t.Errorf("%s does not go on from %s\n%s", second, first, diff)
+		}
+		if diff := cmp.Diff(a.Tools, b.Tools); diff != "" {
+			t.Errorf("the tools of %s are not those of %s\n%s", second, first, diff)
+		}
 	}
 }
 

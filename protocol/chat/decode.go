@@ -79,7 +79,12 @@ func (d *decoder) read(key string, value []byte) (err error) {
 		d.logprobs, err = openai.Bool(value)
 	case "top_logprobs":
 		d.topLogprobs, err = openai.TopLogprobs(value)
+	case "functions", "function_call":
+		return errors.New("went out of use: declare tools, and choose with tool_choice")
 	case "return_token_ids", "return_tokens_as_token_ids":
+		// What is recorded is not the harness's to say.
+	case "metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier":
+		// They are OpenAI's own business.
 	default:
 		return d.readSampling(key, value)
 	}
@@ -108,7 +113,7 @@ func (d *decoder) readSampling(key string, value []byte) (err error) {
 func isKnown(key string) bool {
 	switch key {
 	case "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format",
-		"stream", "stream_options", "n", "logprobs", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids",
+		"functions", "function_call", "stream", "stream_options", "n", "logprobs", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids",
 		"temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop", "chat_template_kwargs":
 		return true
 	}
@@ -151,6 +156,10 @@ func parseMessages(data []byte) ([]llm.Message, error) {
 				return &openai.FieldError{Field: at + "." + field, Err: errors.New(said)}
 			}
 			return &openai.FieldError{Field: at, Err: err}
+		}
+		if m.Extra.Get("function_call") != nil && !rawjson.IsNull(m.Extra.Get("function_call")) {
+			// An engine would leave it out of the prompt.
+			return &openai.FieldError{Field: at + ".function_call", Err: errors.New("went out of use: send tool_calls")}
 		}
 		out = append(out, m)
 		return nil

@@ -14,19 +14,15 @@ import (
 // Reply writes the answer to a request that Decode made. A nil error means that
 // all of it was handed to the connection.
 func (p Protocol) Reply(w http.ResponseWriter, req llm.Request, events iter.Seq2[llm.Event, error]) error {
-	a, ok := req.Reply.(asked)
-	if !ok {
-		a.model = req.Model
-	}
 	if req.Stream {
-		return newStream(w, a).write(events)
+		return newStream(w, req).write(events)
 	}
 	reply, err := llm.Collect(events)
 	if err != nil {
 		p.Fail(w, openai.AsError(err))
 		return err
 	}
-	return writeWhole(w, newAnswer(a).appendWhole(nil, reply))
+	return writeWhole(w, newAnswer(req).appendWhole(nil, reply))
 }
 
 func writeWhole(w http.ResponseWriter, body []byte) error {
@@ -42,9 +38,9 @@ func writeWhole(w http.ResponseWriter, body []byte) error {
 
 // appendHead writes the members that every part of an answer begins with.
 func (a answer) appendHead(dst []byte, object string) []byte {
-	dst = append(dst, `{"id":"`...)
-	dst = append(dst, a.id...)
-	dst = append(dst, `","object":"`...)
+	dst = append(dst, `{"id":`...)
+	dst = rawjson.AppendString(dst, a.id)
+	dst = append(dst, `,"object":"`...)
 	dst = append(dst, object...)
 	dst = append(dst, `","created":`...)
 	dst = strconv.AppendInt(dst, a.created, 10)
@@ -90,6 +86,8 @@ func appendLogprobs(dst []byte, parts []json.RawMessage) []byte {
 	return append(dst, "]}"...)
 }
 
+// appendUsage writes the counts with all their details, which some harnesses
+// take for granted. How much of an answer was reasoning is not known.
 func appendUsage(dst []byte, u llm.Usage) []byte {
 	dst = append(dst, `{"prompt_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(u.PromptTokens), 10)
@@ -99,5 +97,5 @@ func appendUsage(dst []byte, u llm.Usage) []byte {
 	dst = strconv.AppendInt(dst, int64(u.PromptTokens+u.CompletionTokens), 10)
 	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(u.CachedTokens), 10)
-	return append(dst, "}}"...)
+	return append(dst, `},"completion_tokens_details":{"reasoning_tokens":0}}`...)
 }

@@ -21,8 +21,8 @@ type stream struct {
 	head int
 }
 
-func newStream(w http.ResponseWriter, a asked) *stream {
-	s := &stream{answer: newAnswer(a), w: sse.NewWriter(w)}
+func newStream(w http.ResponseWriter, req llm.Request) *stream {
+	s := &stream{answer: newAnswer(req), w: sse.NewWriter(w)}
 	s.buf = s.appendHead(make([]byte, 0, 512), "chat.completion.chunk")
 	s.head = len(s.buf)
 	return s
@@ -49,6 +49,9 @@ func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 }
 
 func (s *stream) event(e llm.Event) error {
+	if e.KeepAlive {
+		return s.w.Comment("keep-alive")
+	}
 	logprobs := ""
 	if s.logprobs {
 		logprobs = string(e.Logprobs)
