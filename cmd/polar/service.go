@@ -189,7 +189,7 @@ func (s *service) openGateway(kinds plugins) error {
 		},
 		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models, ControlToken: s.cfg.token,
 		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit,
-		Engine: llm.Engine{Kind: s.cfg.node.Inference.Engine, URL: s.cfg.node.Inference.BaseURL}, Log: s.log,
+		Engine: llm.Engine{Kind: s.cfg.node.Inference.Engine, URL: s.cfg.node.Inference.endpoints()[0].URL}, Log: s.log,
 	})
 	return err
 }
