@@ -21,6 +21,7 @@ type continuation struct {
 	sampled []llm.Token
 	finish  string
 	usage   llm.Usage
+	id      string // that the engine gave the request
 	event   generateEvent
 }
 
@@ -126,8 +127,7 @@ func (c *continuation) metaInfo(key []byte) (err error) {
 	if c.w.Null() {
 		return nil
 	}
-	switch string(key) {
-	case "output_token_logprobs":
+	if string(key) == "output_token_logprobs" {
 		c.event.sampled, err = readSampled(&c.w, c.event.sampled)
 		return err
 	}
@@ -138,6 +138,8 @@ func (c *continuation) metaInfo(key []byte) (err error) {
 	switch string(key) {
 	case "finish_reason":
 		return c.finished(value)
+	case "id":
+		c.id, err = rawjson.String(value)
 	case "prompt_tokens":
 		c.usage.PromptTokens, err = rawjson.Int(value)
 	case "completion_tokens":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -47,12 +48,11 @@ func TestStreamsOfTheEngine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			upstream := section(t, a, "upstream.sse")
-			engine, url := open(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(upstream.Data) }, backend.VLLMConfig{})
+			engine, url := upstream(t, a)
 			var b strings.Builder
 			enc := json.NewEncoder(&b)
 			enc.SetEscapeHTML(false)
-			for e, err := range engine.Generate(t.Context(), llm.Request{Model: "served"}) {
+			for e, err := range engine.Generate(t.Context(), llm.Request{Model: "served", Tools: offered(a)}) {
 				if err := enc.Encode(golden(e, err, url)); err != nil {
 					t.Fatal(err)
 				}
@@ -71,6 +71,52 @@ func TestStreamsOfTheEngine(t *testing.T) {
 	}
 }
 
+// upstream serves what the archive has of an engine: the section's name says
+// which engine it is and how it is asked.
+func upstream(t *testing.T, a *txtar.Archive) (backend.Engine, string) {
+	t.Helper()
+	f := a.Files[0]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/chat/completions", "/generate":
+			_, _ = w.Write(f.Data)
+		case "/tokenize":
+			_, _ = io.WriteString(w, `{"tokens":[5, 6, 7],"count":3,"max_model_len":-1}`)
+		case "/separate_reasoning", "/parse_function_call":
+			_, _ = w.Write(section(t, a, r.URL.Path[1:]+".json").Data)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	var engine backend.Engine
+	var err error
+	kind, how, _ := strings.Cut(f.Name, ".")
+	switch kind {
+	case "upstream":
+		engine, err = backend.NewVLLM(backend.VLLMConfig{URL: server.URL})
+	case "openai":
+		engine, err = backend.NewOpenAI(backend.OpenAIConfig{URL: server.URL})
+	default:
+		engine, err = backend.NewSGLang(backend.SGLangConfig{URL: server.URL, BackoffSeconds: 0.0001})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	switch {
+	case kind == "chat" && how == "sse":
+		backend.SetStyle(engine, "chat_stream", "", "")
+	case kind == "chat":
+		backend.SetStyle(engine, "chat_whole", "", "")
+	case kind == "generate":
+		backend.SetStyle(engine, "generate", "", "")
+	case kind == "parsed":
+		backend.SetStyle(engine, "generate", "tools", "thoughts")
+	}
+	return engine, server.URL
+}
+
 func section(t *testing.T, a *txtar.Archive, name string) *txtar.File {
 	t.Helper()
 	for i := range a.Files {
@@ -79,6 +125,16 @@ func section(t *testing.T, a *txtar.Archive, name string) *txtar.File {
 		}
 	}
 	t.Fatalf("no section %s", name)
+	return nil
+}
+
+// offered is a tool, where the archive has a call of one parsed.
+func offered(a *txtar.Archive) []json.RawMessage {
+	for _, f := range a.Files {
+		if f.Name == "parse_function_call.json" {
+			return []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"look"}}`)}
+		}
+	}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,7 +86,7 @@ func (s *sglangServer) openGenerate(ctx context.Context, can abilities, req llm.
 	g := &generated{body: resp.Body, events: sse.NewReader(resp.Body, s.events)}
 	if parsed {
 		g.parse = func(text string) (llm.Event, error) {
-			return s.parse(ctx, can.reasoningParser, toolParser, req.Tools, text)
+			return s.parse(ctx, can.reasoningParser, toolParser, req.Tools, text, g.read.id)
 		}
 	}
 	first, err := g.next()
@@ -155,8 +154,9 @@ func generateBody(req llm.Request, prompt []byte, parsed bool) *body {
 	return b
 }
 
-// parse has a whole answer split into reasoning, text and tool calls.
-func (s *sglangServer) parse(ctx context.Context, reasoningParser, toolParser string, tools []json.RawMessage, text string) (llm.Event, error) {
+// parse has a whole answer split into reasoning, text and tool calls, which it
+// names after the request's id.
+func (s *sglangServer) parse(ctx context.Context, reasoningParser, toolParser string, tools []json.RawMessage, text, id string) (llm.Event, error) {
 	e := llm.Event{Text: text}
 	if reasoningParser != "" {
 		b := newBody()
@@ -198,7 +198,7 @@ func (s *sglangServer) parse(ctx context.Context, reasoningParser, toolParser st
 		return e, fmt.Errorf("more than %d tool calls", maxToolCalls)
 	}
 	for i, c := range said.Calls {
-		e.ToolCalls = append(e.ToolCalls, llm.ToolCallDelta{Index: i, ID: "call_" + rand.Text(), Name: c.Name, Arguments: c.Parameters})
+		e.ToolCalls = append(e.ToolCalls, llm.ToolCallDelta{Index: i, ID: fmt.Sprintf("call_%s_%d", id, i), Name: c.Name, Arguments: c.Parameters})
 	}
 	return e, nil
 }
@@ -284,7 +284,9 @@ func (g *generated) end(e llm.Event) error {
 			return err
 		}
 	}
-	e.Tokens, e.Finish, e.Usage = tokens, g.read.finish, &g.read.usage
+	usage := g.read.usage
+	usage.CompletionTokens = or(usage.CompletionTokens, g.given)
+	e.Tokens, e.Finish, e.Usage = tokens, g.read.finish, &usage
 	if len(e.ToolCalls) > 0 && e.Finish == llm.FinishStop {
 		e.Finish = llm.FinishToolCalls
 	}

@@ -42,15 +42,22 @@ func pair(ids []int32, logprobs []float32) []llm.Token {
 // reconcile takes SGLang's pairs for what was sampled, and the plain list of
 // ids to check them: some versions leave the stop token out of one or the
 // other. An id that only the list has is given without a logprob; where the two
-// contradict each other the list stands, and no logprob is given.
+// contradict each other the longer stands, and no logprob is given.
 func reconcile(ids []int32, sampled []llm.Token) []llm.Token {
+	out := slices.Clone(sampled)
 	n := min(len(ids), len(sampled))
 	for i := range n {
-		if ids[i] != sampled[i].ID {
+		if ids[i] == sampled[i].ID {
+			continue
+		}
+		if len(ids) >= len(sampled) {
 			return pair(ids, nil)
 		}
+		for i := range out {
+			out[i].Logprob = llm.NoLogprob()
+		}
+		return out
 	}
-	out := slices.Clone(sampled)
 	for _, id := range ids[n:] {
 		out = append(out, llm.Token{ID: id, Logprob: llm.NoLogprob()})
 	}
