@@ -9,6 +9,7 @@ COMMIT  := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 TOOL    := go tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
+FUZZDIRS ?= $(shell grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | sed 's|^\./||')
 
 .PHONY: help build demo test check fuzz bench clean needs-go modules
 
@@ -22,7 +23,7 @@ needs-go:
 
 # A cold module cache can be refused by the proxy for asking too fast; a second try goes through.
 modules: needs-go
-	@for try in 1 2 3; do go mod download && exit 0; echo "polar: module download failed, trying again" >&2; sleep $$((try * 5)); done; \
+	@for try in 1 2 3; do go mod download && (cd clients && go mod download) && exit 0; echo "polar: module download failed, trying again" >&2; sleep $$((try * 5)); done; \
 		echo "polar: the Go modules could not be downloaded; check the network or GOPROXY" >&2; exit 1
 
 build: modules ## build bin/polar, one static binary
@@ -31,10 +32,12 @@ build: modules ## build bin/polar, one static binary
 demo: build ## six tasks, four samples each, from nothing to printed traces
 	@bin/polar demo
 
-test: modules ## all tests with the race detector, then every fuzz target's seeds
-	@CGO_ENABLED=1 go vet ./...
+test: modules ## all tests with the race detector, the official clients, and the decoders under fuzzing
 	@command -v gcc >/dev/null || { echo "polar: the race detector needs a C compiler; install gcc" >&2; exit 1; }
+	@CGO_ENABLED=1 go vet ./...
 	@CGO_ENABLED=1 go test -race -timeout 15m ./...
+	@cd clients && CGO_ENABLED=1 go test -race -timeout 15m ./...
+	@$(MAKE) --no-print-directory fuzz FUZZDIRS="sse $$(echo protocol/*)"
 
 check: test ## what a change must pass: tests, format, lint, dead code, tidy modules
 	@test -z "$$($(TOOL) gofumpt -l -extra -modpath polar . | tee /dev/stderr)"
@@ -42,10 +45,10 @@ check: test ## what a change must pass: tests, format, lint, dead code, tidy mod
 	@dead=$$($(TOOL) deadcode -test ./...); test -z "$$dead" || { echo "$$dead" >&2; exit 1; }
 	@go mod tidy -diff
 
-fuzz: modules ## every fuzz target for FUZZTIME (30s)
-	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
-		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | sed 's/func //'); do \
-			echo "$$dir $$f"; go test $$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
+fuzz: modules ## every fuzz target (or those in FUZZDIRS) for FUZZTIME (30s)
+	@for dir in $(FUZZDIRS); do \
+		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go 2>/dev/null | sed 's/func //'); do \
+			echo "fuzzing $$dir $$f for $(FUZZTIME)"; go test ./$$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
 		done; done
 
 bench: build ## each figure beside its bar
