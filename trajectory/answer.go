@@ -48,26 +48,6 @@ func appendCounted(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// canonicalArguments is the same text for arguments that are equal as JSON.
-// Numbers keep their spelling: as floats, long ones that differ would be equal.
-func canonicalArguments(arguments string) string {
-	arguments = strings.TrimSpace(arguments)
-	if rawjson.Valid([]byte(arguments)) != nil {
-		return arguments
-	}
-	dec := json.NewDecoder(strings.NewReader(arguments))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
-		return arguments
-	}
-	canonical, err := json.Marshal(v)
-	if err != nil {
-		return arguments
-	}
-	return string(canonical)
-}
-
 // answered is the reply of the turn, read once.
 func (t *turn) answered() *answer {
 	if t.reply == nil {
