@@ -139,7 +139,8 @@ func TestCallsComeBackAsTheyWereAppended(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "set delivered") {
 				want[i].Delivered = rapid.Bool().Draw(t, "to")
-				if err := s.SetDelivered(want[i].ID, want[i].Delivered, 0); err != nil {
+				want[i].Retries = rapid.IntRange(0, 300).Draw(t, "retries")
+				if err := s.SetDelivered(want[i].ID, want[i].Delivered, want[i].Retries); err != nil {
 					t.Fatal(err)
 				}
 			}

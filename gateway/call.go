@@ -103,17 +103,36 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, decode func(*http
 	if r.ContentLength > g.cfg.MaxBodyBytes {
 		return llm.Request{}, tooLarge
 	}
-	var body bytes.Buffer
-	// A length that is only claimed is not to cost memory.
-	body.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, g.cfg.MaxBodyBytes), r.ContentLength)
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		return llm.Request{}, tooLarge
 	}
 	if err != nil {
 		return llm.Request{}, llm.Errorf(llm.BadRequest, "the body was cut off: %v", io.ErrUnexpectedEOF)
 	}
-	return decode(r, body.Bytes())
+	return decode(r, body)
+}
+
+// believed is how long a body may claim to be before any of it has come. A
+// length that is only claimed is not to cost memory.
+const believed = 1 << 20
+
+// readAll reads a body of a length that may be unknown, below 0, into as much
+// memory as it takes and no more: it may hold megabytes of images.
+func readAll(from io.Reader, length int64) ([]byte, error) {
+	var body bytes.Buffer
+	if length > believed {
+		body.Grow(believed + bytes.MinRead)
+		if _, err := body.ReadFrom(io.LimitReader(from, believed)); err != nil {
+			return nil, err
+		}
+		whole := make([]byte, 0, int(length)+bytes.MinRead)
+		body = *bytes.NewBuffer(append(whole, body.Bytes()...))
+	} else {
+		body.Grow(int(max(length, 0)) + bytes.MinRead)
+	}
+	_, err := body.ReadFrom(from)
+	return body.Bytes(), err
 }
 
 // resume is a range over first and what next has after it.

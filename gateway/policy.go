@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 
 	"polar/llm"
 )
@@ -41,7 +42,7 @@ func (s *session) conversation(id string) ([]llm.Message, error) {
 		if string(c.ID) != id || c.Finish == "" || c.Finish == llm.FinishAbort {
 			continue
 		}
-		raw := append(c.Messages[:len(c.Messages):len(c.Messages)], c.Reply)
+		raw := append(slices.Clip(c.Messages), c.Reply)
 		messages := make([]llm.Message, len(raw))
 		for i := range raw {
 			if messages[i], err = llm.ParseMessage(raw[i]); err != nil {

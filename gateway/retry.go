@@ -3,6 +3,7 @@ package gateway
 import (
 	"hash/maphash"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,8 +45,7 @@ func (r *recent) begin(t *turn, isRetry bool, newID func() polar.CallID) (*turn,
 // repetition that asks the engine again.
 func (r *recent) find(t *turn, isRetry bool) (*turn, *follower) {
 	var same []*turn
-	for i := len(r.turns) - 1; i >= 0; i-- {
-		earlier := r.turns[i]
+	for i, earlier := range slices.Backward(r.turns) {
 		switch {
 		case earlier.key != t.key:
 			continue
@@ -53,7 +53,7 @@ func (r *recent) find(t *turn, isRetry bool) (*turn, *follower) {
 			isRetry = true
 		}
 		if isRetry && earlier.hasFailed() {
-			r.turns = append(r.turns[:i:i], r.turns[i+1:]...)
+			r.turns = slices.Delete(r.turns, i, i+1)
 			return nil, nil
 		}
 		same = append(same, earlier)
@@ -80,17 +80,15 @@ func (r *recent) trim() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept, bytes := 0, 0
-	for i := len(r.turns) - 1; i >= 0; i-- {
-		t := r.turns[i]
+	for _, t := range slices.Backward(r.turns) {
 		if t.isRunning() {
 			continue
 		}
 		kept++
 		bytes += t.size()
-		if kept > maxKeptAnswers || bytes > maxKeptAnswerBytes {
-			r.turns = append(r.turns[:i:i], r.turns[i+1:]...)
-		}
+		t.forgotten = kept > maxKeptAnswers || bytes > maxKeptAnswerBytes
 	}
+	r.turns = slices.DeleteFunc(r.turns, func(t *turn) bool { return t.forgotten })
 }
 
 // isRetry reports whether a caller says that it asks again. OpenAI's and

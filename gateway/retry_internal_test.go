@@ -57,20 +57,17 @@ func TestFingerprintCoversWhatIsAsked(t *testing.T) {
 // fill makes a value another than zero.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString("x")
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), v.Len()+2, v.Len()+2))
-	case reflect.Interface:
-		v.Set(reflect.ValueOf(1))
-	default:
+	set, ok := map[reflect.Kind]func(){
+		reflect.String:    func() { v.SetString("x") },
+		reflect.Bool:      func() { v.SetBool(true) },
+		reflect.Pointer:   func() { v.Set(reflect.New(v.Type().Elem())) },
+		reflect.Slice:     func() { v.Set(reflect.MakeSlice(v.Type(), v.Len()+2, v.Len()+2)) },
+		reflect.Interface: func() { v.Set(reflect.ValueOf(1)) },
+	}[v.Kind()]
+	if !ok {
 		t.Fatalf("no value for a %v", v.Kind())
 	}
+	set()
 }
 
 func TestWhoSaysThatItAsksAgain(t *testing.T) {

@@ -23,6 +23,8 @@ type turn struct {
 	key   uint64
 	token string
 	id    polar.CallID
+	// forgotten is used by who keeps the turns of a session.
+	forgotten bool
 
 	mu     sync.Mutex
 	state  turnState

@@ -43,10 +43,10 @@ func schema() obj {
 	return obj{"type": "object", "properties": obj{"at": obj{"type": "string"}, "depth": obj{"type": "integer"}}}
 }
 
-func eachTool(make func(name string) any) []any {
+func eachTool(declare func(name string) any) []any {
 	var out []any
 	for _, name := range toolNames {
-		out = append(out, make(name))
+		out = append(out, declare(name))
 	}
 	return out
 }
