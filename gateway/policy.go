@@ -49,7 +49,7 @@ func (s *session) conversation(id string) ([]llm.Message, error) {
 				return nil, fmt.Errorf("read message %d of call %s: %w", i, c.ID, err)
 			}
 		}
-		if isSystem(messages[0]) {
+		if messages[0].Role == "system" {
 			messages = messages[1:]
 		}
 		return messages, nil
@@ -63,7 +63,7 @@ func (s *session) conversation(id string) ([]llm.Message, error) {
 // that these begin with.
 func join(earlier, messages []llm.Message) []llm.Message {
 	out := make([]llm.Message, 0, len(earlier)+len(messages))
-	if len(messages) > 0 && isSystem(messages[0]) {
+	if len(messages) > 0 && messages[0].Role == "system" {
 		out, messages = append(out, messages[0]), messages[1:]
 	}
 	return append(append(out, earlier...), messages...)

@@ -98,7 +98,7 @@ func TestACallGoesOnFromAnEarlierAnswer(t *testing.T) {
 		{`{"messages":[{"role":"system","content":"S1"},{"role":"user","content":"U1"}]}`, "system:S1 user:U1"},
 		{`{"previous_response_id":"call-000001","messages":[{"role":"tool","tool_call_id":"c1","content":"T1"}]}`, "user:U1 assistant:yeshm+f{} tool:T1"},
 		{`{"previous_response_id":"call-000002","messages":[{"role":"system","content":"S3"},{"role":"user","content":"U3"}]}`, "system:S3 user:U1 assistant:yeshm+f{} tool:T1 assistant:yeshm+f{} user:U3"},
-		{`{"previous_response_id":"call-000001","messages":[{"role":"user","content":"U4"}]}`, "user:U1 assistant:yeshm+f{} user:U4"},
+		{`{"previous_response_id":"call-000001","messages":[{"role":"developer","content":"D4"},{"role":"user","content":"U4"}]}`, "user:U1 assistant:yeshm+f{} developer:D4 user:U4"},
 	} {
 		if status, body := r.post(tc.body); status != 200 {
 			t.Fatalf("call %d: %d %s", i, status, body)

@@ -116,3 +116,29 @@ func TestPullEndsWithItsRange(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkPull is what handing an event over costs.
+func BenchmarkPull(b *testing.B) {
+	const events = 1000
+	say := func(yield func(llm.Event, error) bool) {
+		for range events {
+			if !yield(llm.Event{Text: "a"}, nil) {
+				return
+			}
+		}
+	}
+	for name, pull := range map[string]func() (func() (llm.Event, error, bool), func()){
+		"Pull2": func() (func() (llm.Event, error, bool), func()) { return iter.Pull2(iter.Seq2[llm.Event, error](say)) },
+		"alive": func() (func() (llm.Event, error, bool), func()) { return pullAlive(say, time.Hour, func() {}) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				next, stop := pull()
+				exhaust(next)
+				stop()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
+		})
+	}
+}

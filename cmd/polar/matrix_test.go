@@ -333,3 +333,46 @@ func TestEveryWireRefusesAlike(t *testing.T) {
 		}
 	}
 }
+
+// TestAResponseGoesOnFromThePreviousOne sends only what is new, as a client
+// of Responses may, and gets a prompt that only grew.
+func TestAResponseGoesOnFromThePreviousOne(t *testing.T) {
+	t.Parallel()
+	m := newMatrixRig(t, engineRows["vllm"])
+	if _, err := m.gateway.Open(t.Context(), polar.Recording{Session: "s", Attempt: 1, Key: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	w := matrixWires()[1]
+	previous := ""
+	request := w.request
+	w.request = func(history []any, stream bool) (string, any) {
+		path, body := request(history, stream)
+		body.(obj)["instructions"] = "Be brief."
+		if previous != "" {
+			body.(obj)["previous_response_id"] = previous
+		}
+		return path, body
+	}
+	docs := m.post(t, "s", w, []any{w.user("parallel tools")}, false)
+	first := w.read(docs, false)
+	previous = str(docs[0], "id")
+	second := w.read(m.post(t, "s", w, first.echo[len(first.echo)-2:], true), true)
+	if second.Text != "Done." {
+		t.Errorf("read %+v", second.said)
+	}
+	previous = "resp_call-000077"
+	if status, _, body := m.send(t, "s", w, []any{w.user("text")}, false); status != 400 || !strings.Contains(body, `"param":"previous_response_id"`) {
+		t.Errorf("an unknown answer: %d %s", status, body)
+	}
+	calls, err := m.gateway.Close(t.Context(), "s")
+	if err != nil || len(calls) != 3 {
+		t.Fatalf("%d calls, %v", len(calls), err)
+	}
+	prompt := calls[0].Prompt.IDs()
+	for _, token := range calls[0].Sampled {
+		prompt = append(prompt, token.ID)
+	}
+	if grown := calls[1].Prompt.IDs(); len(grown) < len(prompt) || !slices.Equal(prompt, grown[:len(prompt)]) {
+		t.Errorf("the second prompt is not the first one grown:\n%q\n%q", sim.Decode(prompt), sim.Decode(grown))
+	}
+}
