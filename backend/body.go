@@ -70,7 +70,7 @@ func (b *body) cut() {
 	if len(b.tail) == 0 {
 		return
 	}
-	b.parts = append(b.parts, b.tail[:len(b.tail):len(b.tail)])
+	b.parts = append(b.parts, slices.Clip(b.tail))
 	b.size += int64(len(b.tail))
 	b.tail = b.tail[len(b.tail):]
 }

@@ -45,8 +45,10 @@ func TestWhatEachEngineIsAsked(t *testing.T) {
 		Tools:    []json.RawMessage{},
 		Sampling: llm.Sampling{Temperature: &warm, TopK: &number, MaxTokens: &number, Seed: &seed, ChatTemplateKwargs: rawjson.Object{{Key: "k", Value: json.RawMessage("1")}}},
 		Extra: rawjson.Object{
-			{Key: "return_meta_info", Value: json.RawMessage("false")}, {Key: "min_p", Value: json.RawMessage("0.1")},
-			{Key: "reasoning_effort", Value: json.RawMessage(`"low"`)}, {Key: "min_tokens", Value: json.RawMessage("2")},
+			{Key: "return_meta_info", Value: json.RawMessage("false")},
+			{Key: "min_p", Value: json.RawMessage("0.1")},
+			{Key: "reasoning_effort", Value: json.RawMessage(`"low"`)},
+			{Key: "min_tokens", Value: json.RawMessage("2")},
 		},
 	}
 	const messages = `"messages":[{"role":"system","content":"a<b"},{"role":"assistant","content":null,"reasoning_content":"why","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"b\": 1.0}"}}],"x":1}]`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"polar/llm"
@@ -138,11 +139,18 @@ func (s *sglang) Probe(ctx context.Context) (Probe, error) {
 	return p, nil
 }
 
-// CountTokens is the length of the prompt as SGLang's /tokenize renders it.
+// CountTokens is the length of the prompt as SGLang's /tokenize renders it. One
+// from before v0.5.12 takes no conversation, and misses a prompt.
 func (s *sglang) CountTokens(ctx context.Context, req llm.Request) (int, error) {
 	server := s.workers.order(ctx, req.Affinity)[0]
-	if known := server.known.Load(); known != nil && !known.tokenizer {
-		return 0, fmt.Errorf("count tokens at %s: %w", server.url, errors.ErrUnsupported)
+	known := server.known.Load()
+	unsupported := fmt.Errorf("count tokens at %s: %w", server.url, errors.ErrUnsupported)
+	if known != nil && !known.tokenizer {
+		return 0, unsupported
 	}
-	return server.countTokens(ctx, sglangDialect(false), req, "")
+	n, err := server.countTokens(ctx, sglangDialect(false), req, "")
+	if known == nil && isRefusal(err) && strings.Contains(strings.ToLower(err.Error()), "field required") {
+		return 0, unsupported
+	}
+	return n, err
 }

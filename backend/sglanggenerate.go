@@ -141,8 +141,18 @@ func generateBody(req llm.Request, prompt []byte, parsed bool) *body {
 		b.text(`,"skip_special_tokens":false`)
 	}
 	for _, f := range [][2]string{
-		{"frequency_penalty"}, {"presence_penalty"}, {"repetition_penalty"}, {"min_p"}, {"min_tokens", "min_new_tokens"},
-		{"stop_token_ids"}, {"stop_regex"}, {"ignore_eos"}, {"no_stop_trim"}, {"regex"}, {"ebnf"}, {"logit_bias"},
+		{"frequency_penalty"},
+		{"presence_penalty"},
+		{"repetition_penalty"},
+		{"min_p"},
+		{"min_tokens", "min_new_tokens"},
+		{"stop_token_ids"},
+		{"stop_regex"},
+		{"ignore_eos"},
+		{"no_stop_trim"},
+		{"regex"},
+		{"ebnf"},
+		{"logit_bias"},
 	} {
 		b.field(or(f[1], f[0]), req.Extra.Get(f[0]))
 	}

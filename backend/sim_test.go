@@ -356,7 +356,9 @@ func TestServersThatCannotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, engine := range map[string]backend.Engine{"an old SGLang": probed, "OpenAI": plain, "a pool of such": pooled} {
+	for name, engine := range map[string]backend.Engine{
+		"an old SGLang": probed, "one that nobody probed": openSGLang(t, backend.SGLangConfig{URL: old}), "OpenAI": plain, "a pool of such": pooled,
+	} {
 		if _, err := engine.(backend.TokenCounter).CountTokens(t.Context(), conversation("text")); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s: %v", name, err)
 		}

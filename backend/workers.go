@@ -3,7 +3,9 @@ package backend
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -91,8 +93,8 @@ func (w *workers) current(ctx context.Context) ([]*sglangServer, uint64) {
 func (w *workers) ask(ctx context.Context) (urls []string, isRouter bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askWorkers)
 	defer cancel()
-	answer, err := w.root.ask(ctx, "GET", "/workers", nil, maxListBytes)
-	if f, ok := err.(*failure); ok && !f.retry { //nolint:errorlint // ask returns it as it is
+	answer, err := w.root.ask(ctx, http.MethodGet, "/workers", nil, maxListBytes)
+	if f, ok := errors.AsType[*failure](err); ok && !f.retry {
 		return nil, false, nil
 	}
 	if err != nil {

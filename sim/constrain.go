@@ -211,7 +211,7 @@ func (in instances) array(o rawjson.Object, depth int) json.RawMessage {
 // resolve follows a reference within the schema.
 func (in instances) resolve(ref string) json.RawMessage {
 	at := in.root
-	for _, step := range strings.Split(strings.TrimPrefix(ref, "#"), "/") {
+	for step := range strings.SplitSeq(strings.TrimPrefix(ref, "#"), "/") {
 		if step == "" {
 			continue
 		}

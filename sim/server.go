@@ -339,6 +339,8 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		ids = s.generator.template.render(req.chat.conversation)
 	case req.prompt != nil: // as tokenizers do by default, special tokens in a prompt are read
 		ids = EncodeSpecial(nil, *req.prompt)
+	case !s.tokenizesChats():
+		err = badRequest("prompt", "prompt: Field required")
 	default:
 		err = badRequest("prompt", "give prompt or messages")
 	}
