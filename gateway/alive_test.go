@@ -2,6 +2,11 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,4 +99,70 @@ func TestAJoinedCallEndsWithItsSession(t *testing.T) {
 			t.Errorf("recorded %+v", calls)
 		}
 	})
+}
+
+// TestManyAskersOfOneQuestion lets askers of one question come and go at random
+// times, some of them saying that they ask again. Each is given a whole answer
+// or left by itself, and what is recorded adds up.
+func TestManyAskersOfOneQuestion(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 0))
+				engine := &slow{waits: []time.Duration{3 * time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond}}
+				b := newBubble(t, engine, nil)
+				const askers = 40
+				var given atomic.Int32
+				var all sync.WaitGroup
+				for range askers {
+					start, patience := time.Duration(rng.IntN(40))*time.Millisecond, time.Duration(1+rng.IntN(15))*time.Millisecond
+					body, headers := hello, []string(nil)
+					if rng.IntN(2) == 0 {
+						body = helloStream
+					}
+					if rng.IntN(2) == 0 {
+						headers = marked
+					}
+					all.Go(func() {
+						<-time.After(start)
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						defer cancel()
+						_, got := b.request(ctx, "POST", callPath, body, headers...)
+						// One that joined late is given what was said before in one piece.
+						if strings.HasPrefix(strings.ReplaceAll(got, "\n", ""), "012 stopcall") {
+							given.Add(1)
+						} else if ctx.Err() == nil {
+							t.Errorf("an asker that stayed was given %q", got)
+						}
+					})
+				}
+				all.Wait()
+				calls := b.calls()
+				retries, delivered, complete := 0, 0, 0
+				for _, c := range calls {
+					retries += c.Retries
+					if c.Delivered {
+						delivered++
+					}
+					if c.Finish == llm.FinishStop {
+						complete++
+					}
+					if c.Error != nil || len(c.Sampled) == 3 != (c.Finish == llm.FinishStop) {
+						t.Errorf("recorded %+v", c)
+					}
+				}
+				if len(calls) != int(engine.asked.Load()) || len(calls)+retries != askers {
+					t.Errorf("%d askers: %d calls, %d retries, the engine was asked %d times", askers, len(calls), retries, engine.asked.Load())
+				}
+				if delivered > complete || int(given.Load()) < delivered {
+					t.Errorf("%d answers complete, %d delivered, %d askers were given one", complete, delivered, given.Load())
+				}
+				if n := b.gateway.Stats().InFlight; n != 0 {
+					t.Errorf("%d calls in flight", n)
+				}
+			})
+		})
+	}
 }

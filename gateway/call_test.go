@@ -454,6 +454,18 @@ func TestAPanicIsOneCallsOwn(t *testing.T) {
 			if status, body := r.post(hello); status != 500 || !strings.Contains(body, `"type":"server_error"`) {
 				t.Errorf("%d %s", status, body)
 			}
+		})
+		t.Run(name+", streamed", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, says(), func(_ *rig, c *gateway.Config) { c.Backend = backend })
+			r.open(polar.Recording{})
+			// It was told before the first byte, or the stream is cut off.
+			resp := r.start(t.Context(), "POST", callPath, helloStream)
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			if name == "at once" && resp.StatusCode != 500 || name == "midway" && err == nil || strings.Contains(string(body), "[DONE]") {
+				t.Errorf("%s %s, %v", resp.Status, body, err)
+			}
 			calls := r.calls()
 			if len(calls) != 1 || calls[0].Error == nil || calls[0].Error.Status != 500 || calls[0].Delivered {
 				t.Errorf("recorded %+v", calls)

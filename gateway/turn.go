@@ -32,6 +32,7 @@ type turn struct {
 	// answer is what was said so far, until all is said.
 	answer llm.Collector
 	began  bool
+	ended  bool // the last event came; it is being stored
 	said   llm.Reply
 	stop   string // beside said.Finish
 	prompt *polar.Prompt
@@ -65,6 +66,7 @@ type delivery struct {
 type follower struct {
 	events []llm.Event // those it was not given yet
 	over   bool        // no more will come
+	all    bool        // it has what the last event says, but for the end
 	wake   chan struct{}
 }
 
@@ -83,23 +85,27 @@ func (t *turn) add(e llm.Event) {
 	defer t.mu.Unlock()
 	t.began = true
 	t.answer.Add(e)
-	if e.Finish == "" {
-		t.tell(false, e)
+	if t.ended = e.Finish != ""; t.ended {
+		return
+	}
+	for _, f := range t.followers {
+		f.tell(false, shown(e))
 	}
 }
 
-func (t *turn) tell(over bool, e llm.Event) {
+// shown is what a follower needs of an event.
+func shown(e llm.Event) llm.Event {
 	e.Tokens, e.More = nil, false
-	for _, f := range t.followers {
-		f.tell(over, e)
-	}
+	return e
 }
 
 // reply is the answer as far as it has come.
 func (t *turn) reply() llm.Reply {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.answer.Reply()
+	r := t.answer.Reply()
+	r.Message.ToolCalls = slices.Clone(r.Message.ToolCalls) // the next Reply writes to them
+	return r
 }
 
 // repeated is how often the call was repeated so far.
@@ -118,7 +124,13 @@ func (t *turn) complete(said llm.Reply, last llm.Event, record *polar.Call) {
 	said.PromptIDs, said.Tokens = nil, nil // the log has them
 	t.said, t.stop = said, last.Stop
 	t.noted = delivery{delivered: record.Delivered, retries: record.Retries}
-	t.tell(true, last)
+	for _, f := range t.followers {
+		if f.all {
+			f.tell(true, t.ending())
+		} else {
+			f.tell(true, shown(last))
+		}
+	}
 }
 
 // fail ends a turn that has no answer. Only the first end counts.
@@ -159,7 +171,7 @@ func (t *turn) wanted() bool { return !t.left || len(t.followers) > 0 }
 func (t *turn) join() *follower {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f := &follower{wake: make(chan struct{}, 1)}
+	f := &follower{wake: make(chan struct{}, 1), all: t.ended}
 	switch {
 	case t.state == turnComplete:
 		said := t.said
