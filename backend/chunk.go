@@ -113,6 +113,10 @@ func (c *chunk) choiceMember(key []byte) error {
 		err = c.promptIDs(value)
 	case "finish_reason":
 		c.event.Finish, err = rawjson.String(value)
+	case "stop_reason", "matched_stop": // vLLM and SGLang; a number is the id of a token
+		if value[0] == '"' {
+			c.event.Stop, err = rawjson.String(value)
+		}
 	}
 	return err
 }

@@ -31,6 +31,7 @@ type goldenEvent struct {
 	Reasoning string              `json:"reasoning,omitempty"`
 	ToolCalls []llm.ToolCallDelta `json:"tool_calls,omitempty"`
 	Finish    string              `json:"finish,omitempty"`
+	Stop      string              `json:"stop,omitempty"`
 	Usage     *llm.Usage          `json:"usage,omitempty"`
 	Model     string              `json:"model,omitempty"`
 	Error     string              `json:"error,omitempty"`
@@ -141,7 +142,7 @@ func offered(a *txtar.Archive) []json.RawMessage {
 func golden(e llm.Event, err error, url string) goldenEvent {
 	g := goldenEvent{
 		PromptIDs: e.PromptIDs, Text: e.Text, Reasoning: e.Reasoning, ToolCalls: e.ToolCalls,
-		Finish: e.Finish, Usage: e.Usage,
+		Finish: e.Finish, Stop: e.Stop, Usage: e.Usage,
 	}
 	for _, token := range e.Tokens {
 		g.IDs = append(g.IDs, token.ID)

@@ -85,6 +85,10 @@ func NewSGLang(c SGLangConfig) (Engine, error) {
 }
 
 func (s *sglang) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Event, error] {
+	return withRoom(ctx, req, s.generate)
+}
+
+func (s *sglang) generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Event, error] {
 	return func(yield func(llm.Event, error) bool) {
 		servers := s.workers.order(ctx, req.Affinity)
 		silent := s.timeout

@@ -52,6 +52,10 @@ func vllmDialect() dialect {
 }
 
 func (v *vllm) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Event, error] {
+	return withRoom(ctx, req, v.generate)
+}
+
+func (v *vllm) generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Event, error] {
 	b := vllmDialect().chatBody(req)
 	return v.answer(ctx, v.timeout, func(ctx context.Context, _ int) (reader, llm.Event, error) {
 		return v.openStream(ctx, b, v.engine, req.TopLogprobs != nil, false)

@@ -53,7 +53,7 @@ func split(e llm.Event) []llm.Event {
 	for i := range events[:len(events)-1] {
 		events[i].More = true
 	}
-	return append(events, llm.Event{Logprobs: e.Logprobs, Finish: e.Finish, Usage: e.Usage})
+	return append(events, llm.Event{Logprobs: e.Logprobs, Finish: e.Finish, Stop: e.Stop, Usage: e.Usage})
 }
 
 // replay is a reader of events that are all there.
