@@ -10,7 +10,7 @@ import (
 // client is a provider's client as these tests use it. What differs between
 // providers stays behind it; what is compared comes out in one shape.
 type client struct {
-	// name has the package and its version, wire is the format it speaks.
+	// name is the package's, wire the format it speaks.
 	name, wire string
 	open       func(t *testing.T, to endpoint) conversation
 }
@@ -24,6 +24,9 @@ type endpoint struct {
 	// client asks again that does so unless it is told not to; Google's do not.
 	Stream  bool `json:"stream"`
 	Retries int  `json:"retries"`
+	// Previous is whether earlier turns are named and not sent again, which only
+	// Responses can.
+	Previous bool `json:"previous"`
 }
 
 // conversation is a conversation that the client keeps in its own types, and
@@ -93,7 +96,7 @@ type tool struct {
 	required          []string
 }
 
-// tools are what the model is offered. The scripts for Node have the same.
+// tools are what the model is offered.
 func tools() []tool {
 	return []tool{
 		{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -13,6 +14,8 @@ type lab struct {
 	talk, slow, silent *rig
 	// limited answers 429, broken 500, cut breaks off; behind down is nothing.
 	limited, broken, cut, down *rig
+	// large is held by who sends a body of many megabytes.
+	large sync.Mutex
 }
 
 func newLab(t *testing.T) *lab {
@@ -49,11 +52,20 @@ func TestClients(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	for _, c := range []client{openAIChat(), openAIResponses(), anthropicMessages(), googleGenAI()} {
-		t.Run(strings.ReplaceAll(c.name, " ", "/"), func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			l.try(t, c)
 		})
 	}
+	t.Run("npm", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range npmClients(t) {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				l.try(t, c)
+			})
+		}
+	})
 }
 
 // try lets one client go through every scenario, streamed and not.
@@ -72,8 +84,8 @@ func (l *lab) try(t *testing.T, c client) {
 					})
 				}
 			}
-			for name, f := range failures() {
-				t.Run(name, func(t *testing.T) { f.run(t, l, c, stream) })
+			for name, run := range failures() {
+				t.Run(name, func(t *testing.T) { run(t, l, c, stream) })
 			}
 		})
 	}

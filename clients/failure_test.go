@@ -11,11 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// failure is a call that fails, and how each format's provider says so.
-type failure struct {
-	run func(t *testing.T, l *lab, c client, stream bool)
-}
-
 // words are the status, type, code and a piece of the message.
 type words struct {
 	status     int
@@ -24,48 +19,34 @@ type words struct {
 	retryAfter string
 }
 
+// fine is a question that has an answer, if nothing is in its way.
+const fine = "say text"
+
 // failures are the kinds of error that a harness can meet.
-func failures() map[string]failure {
-	const fine = "say text"
-	on := func(pick func(*lab) *rig, q question, kind string, want map[string]words) failure {
-		return failure{func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, pick(l), c, stream)
-			q.Text = said(t, q.Text)
-			_, err := k.ask(t.Context(), q)
-			checkRefusal(t, err, want[c.wire])
-			if rec := k.session.last(t, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != kind || rec.Error.Status != want[c.wire].status {
-				t.Errorf("recorded as %+v, delivered %v, want the kind %s", rec.Error, rec.Delivered, kind)
-			}
-		}}
-	}
-	return map[string]failure{
-		"a bad request": on(func(l *lab) *rig { return l.talk }, question{Text: fine, MaxTokens: -1}, "bad_request", map[string]words{
+func failures() map[string]func(*testing.T, *lab, client, bool) {
+	return map[string]func(*testing.T, *lab, client, bool){
+		"a bad request": refused(func(l *lab) *rig { return l.talk }, question{Text: fine, MaxTokens: -1}, "bad_request", map[string]words{
 			"chat":      {400, "invalid_request_error", "", "max_completion_tokens", ""},
 			"responses": {400, "invalid_request_error", "", "max_output_tokens", ""},
 			"anthropic": {400, "invalid_request_error", "", "max_tokens", ""},
 			"gemini":    {400, "INVALID_ARGUMENT", "", "maxOutputTokens", ""},
 		}),
-		"a context that is too long": on(func(l *lab) *rig { return l.talk }, question{Text: fine + strings.Repeat(" bo", 7000)}, "context_overflow", map[string]words{
+		"a context that is too long": refused(func(l *lab) *rig { return l.talk }, question{Text: fine + strings.Repeat(" bo", 7000)}, "context_overflow", map[string]words{
 			"chat":      {400, "invalid_request_error", "context_length_exceeded", "maximum context length is 6000", ""},
 			"responses": {400, "invalid_request_error", "context_length_exceeded", "maximum context length is 6000", ""},
 			"anthropic": {400, "invalid_request_error", "", "prompt is too long: ", ""},
 			"gemini":    {400, "INVALID_ARGUMENT", "", "exceeds the maximum number of tokens allowed (6000)", ""},
 		}),
-		"a body that is too large": on(func(l *lab) *rig { return l.talk }, question{Text: fine + strings.Repeat("0123456789abcdef", 4<<20+1)}, "too_large", map[string]words{
-			"chat":      {413, "invalid_request_error", "request_too_large", "larger than", ""},
-			"responses": {413, "invalid_request_error", "request_too_large", "larger than", ""},
-			"anthropic": {413, "request_too_large", "", "larger than", ""},
-			"gemini":    {413, "INVALID_ARGUMENT", "", "larger than", ""},
-		}),
-		"a limited engine": on(func(l *lab) *rig { return l.limited }, question{Text: fine}, "rate_limited", map[string]words{
+		"a body that is too large": tooLarge,
+		"a limited engine": refused(func(l *lab) *rig { return l.limited }, question{Text: fine}, "rate_limited", map[string]words{
 			"chat":      {429, "rate_limit_error", "rate_limit_exceeded", "simulated fault", "7"},
 			"responses": {429, "rate_limit_error", "rate_limit_exceeded", "simulated fault", "7"},
 			"anthropic": {429, "rate_limit_error", "", "simulated fault", "7"},
 			"gemini":    {429, "RESOURCE_EXHAUSTED", "", "simulated fault", ""},
 		}),
-		"an engine that fails": on(func(l *lab) *rig { return l.broken }, question{Text: fine}, "engine_failed", engineFailed("500")),
-		"no engine":            on(func(l *lab) *rig { return l.down }, question{Text: fine}, "engine_failed", engineFailed("engine")),
-		"an engine that breaks off": {func(t *testing.T, l *lab, c client, stream bool) {
+		"an engine that fails": refused(func(l *lab) *rig { return l.broken }, question{Text: fine}, "engine_failed", engineFailed("500")),
+		"no engine":            refused(func(l *lab) *rig { return l.down }, question{Text: fine}, "engine_failed", engineFailed("engine")),
+		"an engine that breaks off": func(t *testing.T, l *lab, c client, stream bool) {
 			k := startTalk(t, l.cut, c, stream)
 			got, err := k.ask(t.Context(), question{Text: said(t, fine)})
 			if err == nil {
@@ -77,8 +58,8 @@ func failures() map[string]failure {
 			if !stream {
 				checkRefusal(t, err, engineFailed("engine")[c.wire])
 			}
-		}},
-		"a key that nobody has": {func(t *testing.T, l *lab, c client, stream bool) {
+		},
+		"a key that nobody has": func(t *testing.T, l *lab, c client, stream bool) {
 			_, err := c.open(t, endpoint{URL: l.talk.gateway, Key: "sk-nobody", Stream: stream}).ask(t.Context(), question{Text: fine})
 			checkRefusal(t, err, map[string]words{
 				"chat":      {401, "invalid_request_error", "invalid_api_key", "key", ""},
@@ -86,8 +67,8 @@ func failures() map[string]failure {
 				"anthropic": {401, "authentication_error", "", "key", ""},
 				"gemini":    {401, "UNAUTHENTICATED", "", "key", ""},
 			}[c.wire])
-		}},
-		"a session that has ended": {func(t *testing.T, l *lab, c client, stream bool) {
+		},
+		"a session that has ended": func(t *testing.T, l *lab, c client, stream bool) {
 			k := startTalk(t, l.talk, c, stream)
 			request(t, http.MethodDelete, l.talk.gateway+"/sessions/"+k.session.ID, nil, nil)
 			_, err := k.ask(t.Context(), question{Text: fine})
@@ -97,9 +78,36 @@ func failures() map[string]failure {
 				"anthropic": {403, "permission_error", "", "ended", ""},
 				"gemini":    {403, "PERMISSION_DENIED", "", "ended", ""},
 			}[c.wire])
-		}},
-		"a budget that is spent": {overBudget},
+		},
+		"a budget that is spent": overBudget,
 	}
+}
+
+// refused asks one of the services and expects a refusal that is recorded as
+// the kind.
+func refused(pick func(*lab) *rig, q question, kind string, want map[string]words) func(*testing.T, *lab, client, bool) {
+	return func(t *testing.T, l *lab, c client, stream bool) {
+		k := startTalk(t, pick(l), c, stream)
+		q.Text = said(t, q.Text)
+		_, err := k.ask(t.Context(), q)
+		checkRefusal(t, err, want[c.wire])
+		if rec := k.session.last(t, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != kind || rec.Error.Status != want[c.wire].status {
+			t.Errorf("recorded as %+v, delivered %v, want the kind %s", rec.Error, rec.Delivered, kind)
+		}
+	}
+}
+
+// tooLarge sends more than the 64 MiB that a body may have, one client at a
+// time: each has it in memory several times.
+func tooLarge(t *testing.T, l *lab, c client, stream bool) {
+	l.large.Lock()
+	defer l.large.Unlock()
+	refused(func(l *lab) *rig { return l.talk }, question{Text: fine + strings.Repeat("0123456789abcdef", 4<<20+1)}, "too_large", map[string]words{
+		"chat":      {413, "invalid_request_error", "request_too_large", "larger than", ""},
+		"responses": {413, "invalid_request_error", "request_too_large", "larger than", ""},
+		"anthropic": {413, "request_too_large", "", "larger than", ""},
+		"gemini":    {413, "INVALID_ARGUMENT", "", "larger than", ""},
+	})(t, l, c, stream)
 }
 
 func engineFailed(message string) map[string]words {
@@ -111,15 +119,15 @@ func engineFailed(message string) map[string]words {
 	}
 }
 
-// overBudget runs a task whose harness hands its key out and waits: budgets are
-// the tasks' own. The client is left to retry as it likes, and must not.
+// overBudget runs a task whose harness hands its key out and waits until that
+// is gone: budgets are the tasks' own. The client is left to retry as it likes, and must not.
 func overBudget(t *testing.T, l *lab, c client, stream bool) {
 	dir := t.TempDir()
-	task := "budget-" + strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())
+	task := "budget-" + strings.NewReplacer("/", "-", "@", "").Replace(t.Name())
 	request(t, http.MethodPost, l.talk.rollout+"/rollout/task/submit", map[string]any{
 		"task_id": task, "instruction": "Hand out the key.", "budget": map[string]any{"max_calls": 1},
 		"agent": map[string]any{"harness": "shell", "custom_shell": map[string]any{
-			"command": `printf '%s %s' "$SESSION_ID" "$OPENAI_API_KEY" > "$OUT/new" && mv "$OUT/new" "$OUT/key" && until [ -e "$OUT/done" ]; do sleep 0.05; done`,
+			"command": `printf '%s %s' "$SESSION_ID" "$OPENAI_API_KEY" > "$OUT/new" && mv "$OUT/new" "$OUT/key" && while [ -e "$OUT/key" ]; do sleep 0.05; done`,
 			"env":     map[string]string{"OUT": dir},
 		}},
 		"evaluator": map[string]any{"strategy": "session_completed"},
@@ -133,15 +141,7 @@ func overBudget(t *testing.T, l *lab, c client, stream bool) {
 		s.ID, s.Key, _ = strings.Cut(string(data), " ")
 		return ""
 	})
-	defer func() {
-		if err := os.WriteFile(filepath.Join(dir, "done"), nil, 0o600); err != nil {
-			t.Error(err)
-		}
-	}()
-	k := &talk{
-		conversation: c.open(t, endpoint{URL: l.talk.gateway, Key: s.Key, Stream: stream, Retries: 2}),
-		client:       c, session: s, stream: stream,
-	}
+	k := s.talk(t, c, endpoint{Stream: stream, Retries: 2})
 	got, err := k.ask(t.Context(), question{Text: said(t, "say text")})
 	k.check(t, got, err, answer{Text: plainText}, saidAll)
 	_, err = k.ask(t.Context(), question{Text: "go on"})

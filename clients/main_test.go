@@ -14,8 +14,7 @@ var polarBinary = flag.String("polar", "", "binary to test (default: built from 
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Most tests wait for a process or a timer: they are bound by neither memory
-	// nor cores.
+	// Tests wait for processes and timers more than they compute.
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

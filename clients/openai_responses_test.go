@@ -13,15 +13,17 @@ import (
 
 func openAIResponses() client {
 	return client{name: "openai-go responses", wire: "responses", open: func(_ *testing.T, to endpoint) conversation {
-		return &responsesTalk{client: newOpenAI(to), stream: to.Stream}
+		return &responsesTalk{client: newOpenAI(to), stream: to.Stream, byName: to.Previous}
 	}}
 }
 
-// responsesTalk talks Responses with openai-go. It keeps no state at the
-// provider: all items go back, reasoning encrypted, as Codex does.
+// responsesTalk talks Responses with openai-go. All items go back, reasoning
+// encrypted, as Codex does it, unless the earlier response is named.
 type responsesTalk struct {
 	client       openai.Client
 	stream       bool
+	byName       bool
+	previous     param.Opt[string]
 	instructions param.Opt[string]
 	items        []responses.ResponseInputItemUnionParam
 	tools        []responses.ToolUnionParam
@@ -70,7 +72,7 @@ func (c *responsesTalk) send(ctx context.Context, q question) (answer, error) {
 		Model: "gpt-any", Instructions: c.instructions, Tools: c.tools,
 		Input:   responses.ResponseNewParamsInputUnion{OfInputItemList: c.items},
 		Include: []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent},
-		Store:   openai.Bool(false),
+		Store:   openai.Bool(c.byName), PreviousResponseID: c.previous,
 	}
 	if q.MaxTokens != 0 {
 		params.MaxOutputTokens = openai.Int(int64(q.MaxTokens))
@@ -156,6 +158,9 @@ func (c *responsesTalk) read(r responses.Response) (answer, error) {
 		c.items = append(c.items, back)
 	}
 	c.calls = out.Calls
+	if c.byName {
+		c.items, c.previous = nil, openai.String(r.ID)
+	}
 	return out, nil
 }
 
