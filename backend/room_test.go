@@ -33,7 +33,7 @@ func TestAnAnswerLongerThanTheRoomForItIsAskedShorter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer engine.Close()
+			defer func() { _ = engine.Close() }()
 			long := 64_000
 			req := llm.Request{
 				Model: "sim", Messages: []llm.Message{{Role: "user", Content: rawjson.Quote("hello there")}},

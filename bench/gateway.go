@@ -49,7 +49,7 @@ func fsyncTime(dir string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	block := make([]byte, 2048)
 	var took []time.Duration
 	for range 100 {

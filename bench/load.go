@@ -62,7 +62,7 @@ func call(ctx context.Context, c *http.Client, t target, payload []byte) (first,
 	if err != nil {
 		return 0, 0, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	buf := make([]byte, 64<<10)
 	n, err := resp.Body.Read(buf)
 	first = time.Since(start)

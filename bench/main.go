@@ -26,7 +26,7 @@ type figure struct {
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == "proxy" {
-		fatal(proxy(os.Args[2], os.Args[3]))
+		fatal(proxy(context.Background(), os.Args[2], os.Args[3]))
 		return
 	}
 	polar := flag.String("polar", "bin/polar", "the binary to measure")
@@ -99,7 +99,7 @@ func (b *bench) run(ctx context.Context, only string) error {
 }
 
 // proxy is the yardstick: the standard library's reverse proxy and nothing else.
-func proxy(address, engine string) error {
+func proxy(ctx context.Context, address, engine string) error {
 	u, err := url.Parse(engine)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func proxy(address, engine string) error {
 	p := httputil.NewSingleHostReverseProxy(u)
 	p.FlushInterval = -1
 	p.Transport = &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, DisableCompression: true}
-	l, err := net.Listen("tcp", address)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ type rig struct {
 	stop      func()
 }
 
-func (b *bench) newRig(ctx context.Context, e *engine, flags ...string) (*rig, error) {
+func (b *bench) newRig(ctx context.Context, e *engine) (*rig, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := loopback(ctx)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -51,7 +51,7 @@ func (b *bench) newRig(ctx context.Context, e *engine, flags ...string) (*rig, e
 		_ = server.Close()
 		_ = os.RemoveAll(dir)
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(ctx, 3)
 	if err != nil {
 		r.stop()
 		return nil, err
@@ -61,10 +61,10 @@ func (b *bench) newRig(ctx context.Context, e *engine, flags ...string) (*rig, e
 		r.stop()
 		return nil, err
 	}
-	args := append([]string{
+	args := []string{
 		"serve", "--data-dir", filepath.Join(dir, "data"), "--listen", ports[1], "--gateway-listen", ports[2],
 		"--engine-url", r.engineURL, "--log-level", "error",
-	}, flags...)
+	}
 	for _, cmd := range []*exec.Cmd{
 		exec.CommandContext(ctx, self, "proxy", ports[0], r.engineURL),
 		exec.CommandContext(ctx, b.polar, args...),
@@ -108,14 +108,18 @@ func (r *rig) sessions(ctx context.Context, n int) ([]target, error) {
 	return out, nil
 }
 
-func freePorts(n int) ([]string, error) {
+func loopback(ctx context.Context) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+}
+
+func freePorts(ctx context.Context, n int) ([]string, error) {
 	var out []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := loopback(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
@@ -160,7 +164,7 @@ func exchange(ctx context.Context, method, url string, payload []byte, reply any
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s %s: %s", method, url, resp.Status)
 	}

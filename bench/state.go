@@ -113,7 +113,7 @@ func (b *bench) callLog(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	log, err := calllog.Open(calllog.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func watch(ctx context.Context, c *http.Client, t target, w wire) (flow, error) 
 	if err != nil {
 		return flow{}, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
 		return flow{}, fmt.Errorf("%s: %s: %s", w.name, resp.Status, text)

@@ -13,8 +13,6 @@ import (
 	"polar/rawjson"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func TestMessageKeepsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	const in = `{"role":"assistant","content":[{"type":"text","text":"<a>"},{"type":"image_url","image_url":{"url":"data:x"}}],` +
@@ -52,14 +50,14 @@ func TestBadMessageNamesTheField(t *testing.T) {
 
 func TestImposedSamplingWins(t *testing.T) {
 	t.Parallel()
-	imposed := llm.Sampling{Temperature: ptr(1.0), ChatTemplateKwargs: rawjson.Object{{Key: "a", Value: json.RawMessage("1")}}}
+	imposed := llm.Sampling{Temperature: new(1.0), ChatTemplateKwargs: rawjson.Object{{Key: "a", Value: json.RawMessage("1")}}}
 	asked := llm.Sampling{
-		Temperature: ptr(0.0), TopP: ptr(0.5), Stop: []string{"x"},
+		Temperature: new(0.0), TopP: new(0.5), Stop: []string{"x"},
 		ChatTemplateKwargs: rawjson.Object{{Key: "b", Value: json.RawMessage("2")}, {Key: "a", Value: json.RawMessage("0")}},
 	}
 	got := imposed.Over(asked)
 	want := llm.Sampling{
-		Temperature: ptr(1.0), TopP: ptr(0.5), Stop: []string{"x"},
+		Temperature: new(1.0), TopP: new(0.5), Stop: []string{"x"},
 		ChatTemplateKwargs: rawjson.Object{{Key: "b", Value: json.RawMessage("2")}, {Key: "a", Value: json.RawMessage("1")}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -123,7 +121,9 @@ func TestPiecesOfAMessageAreItsJSON(t *testing.T) {
 	}
 	content := json.RawMessage(`[{"type":"image_url"}]`)
 	for _, m := range []llm.Message{
-		read, read.WithRole("system"), {Role: "user", Content: content}, {Role: "user"},
+		read, read.WithRole("system"),
+		{Role: "user", Content: content},
+		{Role: "user"},
 		{Role: "assistant", Reasoning: "why", ToolCalls: []llm.ToolCall{{ID: "1", Name: "f"}}},
 	} {
 		before, middle, after := m.Pieces("reasoning")

@@ -79,7 +79,7 @@ func FuzzValid(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		err := rawjson.Valid(data)
 		if ok := json.Valid(data); ok != (err == nil) {
-			if !(ok && bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > 1000) {
+			if !ok || bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) <= 1000 { // we nest less deep
 				t.Fatalf("json.Valid says %v, Valid says %v", ok, err)
 			}
 		}

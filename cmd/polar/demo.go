@@ -75,7 +75,7 @@ func (o demoOptions) run(ctx context.Context, out, notes io.Writer) (err error) 
 	if err != nil {
 		return &usageError{err: err}
 	}
-	engineListener, err := listenOn("127.0.0.1:0")
+	engineListener, err := listenOn(ctx, "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func startSim(cfg sim.Config) (url string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	l, err := listenOn("127.0.0.1:0")
+	l, err := listenOn(context.Background(), "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
@@ -101,7 +101,7 @@ type server struct {
 func (s *server) start() error {
 	if s.listen == "" {
 		for _, address := range []*string{&s.listen, &s.through} {
-			l, err := listenOn("127.0.0.1:0")
+			l, err := listenOn(context.Background(), "127.0.0.1:0")
 			if err != nil {
 				return err
 			}

@@ -56,6 +56,7 @@ type serviceConfig struct {
 
 // URLs at which the two listeners are reached.
 func (s *service) rolloutURL() string { return "http://" + s.rolloutListener.Addr().String() }
+
 func (s *service) gatewayURL() string {
 	if s.cfg.node.PublicURL != "" {
 		return s.cfg.node.PublicURL
@@ -88,10 +89,10 @@ func openService(ctx context.Context, cfg serviceConfig) (_ *service, err error)
 	if s.lock, err = store.Lock(ctx, cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if s.rolloutListener, err = listenOn(cfg.listen); err != nil {
+	if s.rolloutListener, err = listenOn(ctx, cfg.listen); err != nil {
 		return nil, err
 	}
-	if s.gatewayListener, err = listenOn(cfg.gatewayListen); err != nil {
+	if s.gatewayListener, err = listenOn(ctx, cfg.gatewayListen); err != nil {
 		return nil, err
 	}
 	blobs, err := store.OpenBlobs(cfg.blobPath())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -73,7 +74,7 @@ trying things out, tests and load; it learns nothing and knows nothing.`,
 			if err != nil {
 				return &usageError{err: err}
 			}
-			l, err := listenOn(listen)
+			l, err := listenOn(cmd.Context(), listen)
 			if err != nil {
 				return err
 			}
@@ -98,8 +99,8 @@ trying things out, tests and load; it learns nothing and knows nothing.`,
 }
 
 // listenOn opens a port and says plainly when it is taken.
-func listenOn(address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, listenError(address, err)
 	}
