@@ -145,7 +145,7 @@ func (l *life) timed(ctx context.Context, took *float64, steps func(context.Cont
 		return
 	}
 	begun := time.Now()
-	ctx, stop := l.clock.start(ctx)
+	ctx, stop := l.clock.start(ctx, l.holding())
 	steps(ctx)
 	stop()
 	*took = ms(time.Since(begun))

@@ -36,6 +36,12 @@ type Recorder interface {
 	Close(ctx context.Context, key string) ([]polar.Call, error)
 }
 
+// Holder is a Recorder that holds calls back while inference is paused.
+type Holder interface {
+	// Held is how long calls with the key have been held back so far.
+	Held(key string) time.Duration
+}
+
 // Blobs keeps files for good and gives each an address.
 type Blobs interface {
 	Put(ctx context.Context, content io.Reader) (ref string, size int64, err error)

@@ -100,7 +100,7 @@ func (l *life) score(wanted context.Context) {
 	}
 	l.state(phasePostrun, polar.Evaluating)
 	l.result.Trajectory.Status = l.status()
-	ctx, stop := l.clock.start(wanted)
+	ctx, stop := l.clock.start(wanted, l.holding())
 	defer stop()
 	begun := time.Now()
 	var verdict evaluate.Verdict

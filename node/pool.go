@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"sync/atomic"
-	"time"
 )
 
 // pool is the slots of one stage. Who comes first is served first.
@@ -33,18 +32,3 @@ func (p *pool) give() { <-p.slots }
 
 func (p *pool) busy() int    { return len(p.slots) }
 func (p *pool) waiting() int { return int(p.queue.Load()) }
-
-// clock is the time a session has left. It runs only while the session is
-// worked on: waiting for a slot is free.
-type clock struct{ left time.Duration }
-
-// start lets the clock run. The context ends with errTimeout when the time is
-// over; stop must be called.
-func (c *clock) start(ctx context.Context) (timed context.Context, stop func()) {
-	begun := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.left, errTimeout)
-	return ctx, func() {
-		cancel()
-		c.left -= time.Since(begun)
-	}
-}

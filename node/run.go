@@ -88,8 +88,8 @@ func (l *life) setUpHarness(ctx context.Context) error {
 func (l *life) runHarness(ctx context.Context) error {
 	l.ran = true
 	if limit := l.hints.AgentTimeout.Duration(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errAgentTimeout)
+		var cancel func()
+		ctx, cancel = deadline(ctx, limit, errAgentTimeout, l.holding())
 		defer cancel()
 	}
 	for i, s := range l.plan.Run {
