@@ -112,18 +112,16 @@ func (c *chunks) end() error {
 }
 
 // fail ends the stream with an error. Google writes it between the events as it
-// is, and all of its clients know it so if they read nothing with it; what waits
-// to be written is read with it, and some know it as an event then.
+// is, and all of its clients know it so, but some only if they read nothing else
+// with it, and take the answer for whole otherwise. Those know it as an event.
 func (c *chunks) fail(chunk []byte) error {
 	if c.array {
 		c.add(chunk)
 		return c.end()
 	}
-	if len(c.buf) > 0 {
-		c.add(chunk)
-		if err := c.flush(); err != nil {
-			return err
-		}
+	c.add(chunk)
+	if err := c.flush(); err != nil {
+		return err
 	}
 	c.buf = append(append(c.buf, chunk...), "\n\n"...)
 	return c.flush()
