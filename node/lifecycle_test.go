@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"polar"
 	"polar/api"
@@ -16,6 +17,7 @@ import (
 
 func TestACancelledSessionIsReportedAtAnyStage(t *testing.T) {
 	t.Parallel()
+	started := filepath.Join(t.TempDir(), "started")
 	for name, c := range map[string]struct {
 		task   polar.Task
 		at     polar.Status
@@ -29,7 +31,7 @@ func TestACancelledSessionIsReportedAtAnyStage(t *testing.T) {
 				return task
 			}(), polar.Initializing, polar.StageInit, 0,
 		},
-		"while it runs": {shell("sleep 1000"), polar.Running, polar.StageRun, 1},
+		"while it runs": {shell("touch " + started + "; sleep 1000"), polar.Running, polar.StageRun, 1},
 		"while it is evaluated": {
 			func() polar.Task {
 				task := shell("true")
@@ -44,6 +46,9 @@ func TestACancelledSessionIsReportedAtAnyStage(t *testing.T) {
 			rec := &recorder{calls: []polar.Call{goodCall("a", 1)}}
 			start(t, s, rec, nil)
 			s.until(t, string(c.at), s.reached("t-0", c.at))
+			if c.at == polar.Running { // the slot comes before the harness
+				awaitFile(t, started)
+			}
 			s.cancel("t-0", polar.KindCancelled)
 			s.until(t, "a result", func() bool { return len(s.results) > 0 })
 			r := s.results[0]
@@ -59,6 +64,23 @@ func TestACancelledSessionIsReportedAtAnyStage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// awaitFile returns when a file is there.
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatalf("%s never came", path)
+		}
 	}
 }
 
