@@ -68,25 +68,41 @@ func TestClients(t *testing.T) {
 	})
 }
 
+// trial is one client in one scenario, which asks for streams or does not.
+type trial struct {
+	*testing.T
+	lab    *lab
+	client client
+	stream bool
+}
+
+// start begins a conversation with a service in a session of its own.
+func (t trial) start(r *rig) *talk {
+	t.Helper()
+	return r.openSession(t.T).talk(t.T, t.client, endpoint{Stream: t.stream})
+}
+
+// said makes a text that no other test says, and that begins like a rule of
+// the simulator.
+func (t trial) said(text string) string { return text + " for " + t.Name() }
+
 // try lets one client go through every scenario, streamed and not.
 func (l *lab) try(t *testing.T, c client) {
+	t.Helper()
 	for name, stream := range map[string]bool{"whole": false, "streamed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for name, run := range scenarios() {
-				t.Run(name, func(t *testing.T) { run(t, l, c, stream) })
-			}
-			if stream {
-				for name, run := range streamScenarios() {
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						run(t, l, c)
-					})
+			for _, list := range []map[string]func(trial){scenarios(), failures()} {
+				for name, run := range list {
+					t.Run(name, func(t *testing.T) { run(trial{t, l, c, stream}) })
 				}
 			}
-			for name, run := range failures() {
-				t.Run(name, func(t *testing.T) { run(t, l, c, stream) })
-			}
+		})
+	}
+	for name, run := range streamScenarios() {
+		t.Run("streamed "+name, func(t *testing.T) {
+			t.Parallel()
+			run(trial{t, l, c, true})
 		})
 	}
 }

@@ -23,8 +23,8 @@ type words struct {
 const fine = "say text"
 
 // failures are the kinds of error that a harness can meet.
-func failures() map[string]func(*testing.T, *lab, client, bool) {
-	return map[string]func(*testing.T, *lab, client, bool){
+func failures() map[string]func(trial) {
+	return map[string]func(trial){
 		"a bad request": refused(func(l *lab) *rig { return l.talk }, question{Text: fine, MaxTokens: -1}, "bad_request", map[string]words{
 			"chat":      {400, "invalid_request_error", "", "max_completion_tokens", ""},
 			"responses": {400, "invalid_request_error", "", "max_output_tokens", ""},
@@ -46,38 +46,38 @@ func failures() map[string]func(*testing.T, *lab, client, bool) {
 		}),
 		"an engine that fails": refused(func(l *lab) *rig { return l.broken }, question{Text: fine}, "engine_failed", engineFailed("500")),
 		"no engine":            refused(func(l *lab) *rig { return l.down }, question{Text: fine}, "engine_failed", engineFailed("engine")),
-		"an engine that breaks off": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.cut, c, stream)
-			got, err := k.ask(t.Context(), question{Text: said(t, fine)})
+		"an engine that breaks off": func(t trial) {
+			k := t.start(t.lab.cut)
+			got, err := k.ask(t.Context(), question{Text: t.said(fine)})
 			if err == nil {
 				t.Errorf("the client took what it got for the whole answer: %+v", got)
 			}
-			if rec := k.session.last(t, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != "engine_failed" {
+			if rec := k.session.last(t.T, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != "engine_failed" {
 				t.Errorf("recorded as %+v, delivered %v", rec.Error, rec.Delivered)
 			}
-			if !stream {
-				checkRefusal(t, err, engineFailed("engine")[c.wire])
+			if !t.stream {
+				checkRefusal(t.T, err, engineFailed("engine")[t.client.wire])
 			}
 		},
-		"a key that nobody has": func(t *testing.T, l *lab, c client, stream bool) {
-			_, err := c.open(t, endpoint{URL: l.talk.gateway, Key: "sk-nobody", Stream: stream}).ask(t.Context(), question{Text: fine})
-			checkRefusal(t, err, map[string]words{
+		"a key that nobody has": func(t trial) {
+			_, err := t.client.open(t.T, endpoint{URL: t.lab.talk.gateway, Key: "sk-nobody", Stream: t.stream}).ask(t.Context(), question{Text: fine})
+			checkRefusal(t.T, err, map[string]words{
 				"chat":      {401, "invalid_request_error", "invalid_api_key", "key", ""},
 				"responses": {401, "invalid_request_error", "invalid_api_key", "key", ""},
 				"anthropic": {401, "authentication_error", "", "key", ""},
 				"gemini":    {401, "UNAUTHENTICATED", "", "key", ""},
-			}[c.wire])
+			}[t.client.wire])
 		},
-		"a session that has ended": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			request(t, http.MethodDelete, l.talk.gateway+"/sessions/"+k.session.ID, nil, nil)
+		"a session that has ended": func(t trial) {
+			k := t.start(t.lab.talk)
+			request(t.T, http.MethodDelete, t.lab.talk.gateway+"/sessions/"+k.session.ID, nil, nil)
 			_, err := k.ask(t.Context(), question{Text: fine})
-			checkRefusal(t, err, map[string]words{
+			checkRefusal(t.T, err, map[string]words{
 				"chat":      {403, "invalid_request_error", "session_ended", "ended", ""},
 				"responses": {403, "invalid_request_error", "session_ended", "ended", ""},
 				"anthropic": {403, "permission_error", "", "ended", ""},
 				"gemini":    {403, "PERMISSION_DENIED", "", "ended", ""},
-			}[c.wire])
+			}[t.client.wire])
 		},
 		"a budget that is spent": overBudget,
 	}
@@ -85,13 +85,13 @@ func failures() map[string]func(*testing.T, *lab, client, bool) {
 
 // refused asks one of the services and expects a refusal that is recorded as
 // the kind.
-func refused(pick func(*lab) *rig, q question, kind string, want map[string]words) func(*testing.T, *lab, client, bool) {
-	return func(t *testing.T, l *lab, c client, stream bool) {
-		k := startTalk(t, pick(l), c, stream)
-		q.Text = said(t, q.Text)
+func refused(pick func(*lab) *rig, q question, kind string, want map[string]words) func(trial) {
+	return func(t trial) {
+		k := t.start(pick(t.lab))
+		q.Text = t.said(q.Text)
 		_, err := k.ask(t.Context(), q)
-		checkRefusal(t, err, want[c.wire])
-		if rec := k.session.last(t, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != kind || rec.Error.Status != want[c.wire].status {
+		checkRefusal(t.T, err, want[t.client.wire])
+		if rec := k.session.last(t.T, 1); rec.Delivered || rec.Error == nil || rec.Error.Kind != kind || rec.Error.Status != want[t.client.wire].status {
 			t.Errorf("recorded as %+v, delivered %v, want the kind %s", rec.Error, rec.Delivered, kind)
 		}
 	}
@@ -99,15 +99,18 @@ func refused(pick func(*lab) *rig, q question, kind string, want map[string]word
 
 // tooLarge sends more than the 64 MiB that a body may have, one client at a
 // time: each has it in memory several times.
-func tooLarge(t *testing.T, l *lab, c client, stream bool) {
-	l.large.Lock()
-	defer l.large.Unlock()
+func tooLarge(t trial) {
+	if t.stream {
+		return // the body is refused before it is known what it asks for
+	}
+	t.lab.large.Lock()
+	defer t.lab.large.Unlock()
 	refused(func(l *lab) *rig { return l.talk }, question{Text: fine + strings.Repeat("0123456789abcdef", 4<<20+1)}, "too_large", map[string]words{
 		"chat":      {413, "invalid_request_error", "request_too_large", "larger than", ""},
 		"responses": {413, "invalid_request_error", "request_too_large", "larger than", ""},
 		"anthropic": {413, "request_too_large", "", "larger than", ""},
 		"gemini":    {413, "INVALID_ARGUMENT", "", "larger than", ""},
-	})(t, l, c, stream)
+	})(t)
 }
 
 func engineFailed(message string) map[string]words {
@@ -121,10 +124,10 @@ func engineFailed(message string) map[string]words {
 
 // overBudget runs a task whose harness hands its key out and waits until that
 // is gone: budgets are the tasks' own. The client is left to retry as it likes, and must not.
-func overBudget(t *testing.T, l *lab, c client, stream bool) {
+func overBudget(t trial) {
 	dir := t.TempDir()
 	task := "budget-" + strings.NewReplacer("/", "-", "@", "").Replace(t.Name())
-	request(t, http.MethodPost, l.talk.rollout+"/rollout/task/submit", map[string]any{
+	request(t.T, http.MethodPost, t.lab.talk.rollout+"/rollout/task/submit", map[string]any{
 		"task_id": task, "instruction": "Hand out the key.", "budget": map[string]any{"max_calls": 1},
 		"agent": map[string]any{"harness": "shell", "custom_shell": map[string]any{
 			"command": `printf '%s %s' "$SESSION_ID" "$OPENAI_API_KEY" > "$OUT/new" && mv "$OUT/new" "$OUT/key" && while [ -e "$OUT/key" ]; do sleep 0.05; done`,
@@ -132,8 +135,8 @@ func overBudget(t *testing.T, l *lab, c client, stream bool) {
 		}},
 		"evaluator": map[string]any{"strategy": "session_completed"},
 	}, nil)
-	s := &session{rig: l.talk}
-	eventually(t, func() string {
+	s := &session{rig: t.lab.talk}
+	eventually(t.T, func() string {
 		data, err := os.ReadFile(filepath.Join(dir, "key"))
 		if err != nil {
 			return err.Error()
@@ -141,17 +144,17 @@ func overBudget(t *testing.T, l *lab, c client, stream bool) {
 		s.ID, s.Key, _ = strings.Cut(string(data), " ")
 		return ""
 	})
-	k := s.talk(t, c, endpoint{Stream: stream, Retries: 2})
-	got, err := k.ask(t.Context(), question{Text: said(t, "say text")})
-	k.check(t, got, err, answer{Text: plainText}, saidAll)
+	k := s.talk(t.T, t.client, endpoint{Stream: t.stream, Retries: 2})
+	got, err := k.ask(t.Context(), question{Text: t.said("say text")})
+	k.check(t.T, got, err, answer{Text: plainText}, saidAll)
 	_, err = k.ask(t.Context(), question{Text: "go on"})
-	checkRefusal(t, err, map[string]words{
+	checkRefusal(t.T, err, map[string]words{
 		"chat":      {429, "insufficient_quota", "insufficient_quota", "budget of 1 calls", ""},
 		"responses": {429, "insufficient_quota", "insufficient_quota", "budget of 1 calls", ""},
 		"anthropic": {429, "rate_limit_error", "", "budget of 1 calls", ""},
 		"gemini":    {429, "RESOURCE_EXHAUSTED", "", "budget of 1 calls", ""},
-	}[c.wire])
-	if rec := k.session.last(t, 2); rec.Error == nil || rec.Error.Kind != "over_budget" {
+	}[t.client.wire])
+	if rec := k.session.last(t.T, 2); rec.Error == nil || rec.Error.Kind != "over_budget" {
 		t.Errorf("recorded as %+v", rec.Error)
 	}
 }

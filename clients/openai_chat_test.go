@@ -35,10 +35,9 @@ func (c *chatTalk) ask(ctx context.Context, q question) (answer, error) {
 	if q.System != "" {
 		c.messages = append(c.messages, openai.SystemMessage(q.System))
 	}
-	switch {
-	case q.Image == "":
+	if q.Image == "" {
 		c.messages = append(c.messages, openai.UserMessage(q.Text))
-	default:
+	} else {
 		c.messages = append(c.messages, openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
 			openai.TextContentPart(q.Text),
 			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64," + q.Image}),

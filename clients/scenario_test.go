@@ -53,20 +53,12 @@ type talk struct {
 	n       int // calls that were recorded
 }
 
-func startTalk(t *testing.T, r *rig, c client, stream bool) *talk {
-	t.Helper()
-	return r.openSession(t).talk(t, c, endpoint{Stream: stream})
-}
-
 // talk points a client at the session.
 func (s *session) talk(t *testing.T, c client, to endpoint) *talk {
 	t.Helper()
 	to.URL, to.Key = s.rig.gateway, s.Key
 	return &talk{conversation: c.open(t, to), client: c, session: s, stream: to.Stream}
 }
-
-// said makes a text that no other test says, and that begins like a rule.
-func said(t *testing.T, text string) string { return text + " for " + t.Name() }
 
 // check holds an answer against what the model said, what was recorded against
 // the simulator, and returns the record.
@@ -107,73 +99,73 @@ func (k *talk) check(t *testing.T, got answer, err error, want answer, end endin
 func (c client) showsObjects() bool { return c.wire == "anthropic" || c.wire == "gemini" }
 
 // scenarios are conversations that go well.
-func scenarios() map[string]func(*testing.T, *lab, client, bool) {
-	return map[string]func(*testing.T, *lab, client, bool){
-		"text": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			got, err := k.ask(t.Context(), question{Text: said(t, "say text")})
-			k.check(t, got, err, answer{Text: plainText}, saidAll)
+func scenarios() map[string]func(trial) {
+	return map[string]func(trial){
+		"text": func(t trial) {
+			k := t.start(t.lab.talk)
+			got, err := k.ask(t.Context(), question{Text: t.said("say text")})
+			k.check(t.T, got, err, answer{Text: plainText}, saidAll)
 		},
-		"reasoning": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			got, err := k.ask(t.Context(), question{Text: said(t, "think then say")})
-			k.check(t, got, err, answer{Reasoning: thought, Text: plainText}, saidAll)
+		"reasoning": func(t trial) {
+			k := t.start(t.lab.talk)
+			got, err := k.ask(t.Context(), question{Text: t.said("think then say")})
+			k.check(t.T, got, err, answer{Reasoning: thought, Text: plainText}, saidAll)
 			got, err = k.ask(t.Context(), question{Text: "go on"})
-			k.check(t, got, err, answer{Text: "On it goes."}, saidAll)
-			k.checkOneTrace(t)
+			k.check(t.T, got, err, answer{Text: "On it goes."}, saidAll)
+			k.checkOneTrace(t.T)
 		},
-		"system prompt": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			got, err := k.ask(t.Context(), question{System: "You say yes.", Text: said(t, "obey")})
-			k.check(t, got, err, answer{Text: "yes"}, saidAll)
-			got, err = k.ask(t.Context(), question{Text: said(t, "obey again")})
-			k.check(t, got, err, answer{Text: "yes"}, saidAll)
-			k.checkOneTrace(t)
+		"system prompt": func(t trial) {
+			k := t.start(t.lab.talk)
+			got, err := k.ask(t.Context(), question{System: "You say yes.", Text: t.said("obey")})
+			k.check(t.T, got, err, answer{Text: "yes"}, saidAll)
+			got, err = k.ask(t.Context(), question{Text: t.said("obey again")})
+			k.check(t.T, got, err, answer{Text: "yes"}, saidAll)
+			k.checkOneTrace(t.T)
 		},
 		"one tool call and its result":            oneTool,
 		"two parallel tool calls and two results": twoTools,
-		"turns that are named and not sent again": func(t *testing.T, l *lab, c client, stream bool) {
-			if c.wire == "responses" {
-				callTwoTools(t, l.talk.openSession(t).talk(t, c, endpoint{Stream: stream, Previous: true}))
+		"turns that are named and not sent again": func(t trial) {
+			if t.client.wire == "responses" {
+				callTwoTools(t, t.lab.talk.openSession(t.T).talk(t.T, t.client, endpoint{Stream: t.stream, Previous: true}))
 			}
 		},
-		"an image": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			got, err := k.ask(t.Context(), question{Text: said(t, "look at the image"), Image: pixel})
-			rec := k.check(t, got, err, answer{Text: "A single pixel."}, saidAll)
+		"an image": func(t trial) {
+			k := t.start(t.lab.talk)
+			got, err := k.ask(t.Context(), question{Text: t.said("look at the image"), Image: pixel})
+			rec := k.check(t.T, got, err, answer{Text: "A single pixel."}, saidAll)
 			if content := string(rec.Messages[len(rec.Messages)-1].Content); strings.Count(content, "data:image/png;base64,"+pixel) != 1 {
 				t.Errorf("the engine was not given the image once: %s", content)
 			}
 		},
-		"an answer that is cut at its bound": func(t *testing.T, l *lab, c client, stream bool) {
-			k := startTalk(t, l.talk, c, stream)
-			got, err := k.ask(t.Context(), question{Text: said(t, "talk at length"), MaxTokens: 5})
-			k.check(t, got, err, answer{Text: got.Text}, ranOut)
+		"an answer that is cut at its bound": func(t trial) {
+			k := t.start(t.lab.talk)
+			got, err := k.ask(t.Context(), question{Text: t.said("talk at length"), MaxTokens: 5})
+			k.check(t.T, got, err, answer{Text: got.Text}, ranOut)
 			if got.Out != 5 || got.Text == "" {
 				t.Errorf("%d tokens and the text %q", got.Out, got.Text)
 			}
 		},
-		"tokens counted": func(t *testing.T, l *lab, c client, stream bool) {
-			if c.wire == "chat" {
+		"tokens counted": func(t trial) {
+			if t.client.wire == "chat" {
 				return // the format has no such call
 			}
-			k := startTalk(t, l.talk, c, stream)
-			q, want := question{System: "You say yes.", Text: said(t, "obey"), Tools: true}, "yes"
-			if c.wire == "gemini" { // whose clients refuse to count more than a text
-				q, want = question{Text: said(t, "say text")}, plainText
+			k := t.start(t.lab.talk)
+			q, want := question{System: "You say yes.", Text: t.said("obey"), Tools: true}, "yes"
+			if t.client.wire == "gemini" { // whose clients refuse to count more than a text
+				q, want = question{Text: t.said("say text")}, plainText
 			}
 			n, err := k.count(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := k.ask(t.Context(), q)
-			rec := k.check(t, got, err, answer{Text: want}, saidAll) // which is the only call recorded
+			rec := k.check(t.T, got, err, answer{Text: want}, saidAll) // which is the only call recorded
 			if n != len(rec.PromptIDs) {
 				t.Errorf("counted %d tokens, the prompt has %d", n, len(rec.PromptIDs))
 			}
 		},
-		"models listed": func(t *testing.T, l *lab, c client, stream bool) {
-			names, err := startTalk(t, l.talk, c, stream).models(t.Context())
+		"models listed": func(t trial) {
+			names, err := t.start(t.lab.talk).models(t.Context())
 			if err != nil || !slices.Equal(names, []string{modelServed}) {
 				t.Errorf("got %q, %v", names, err)
 			}
@@ -181,33 +173,32 @@ func scenarios() map[string]func(*testing.T, *lab, client, bool) {
 	}
 }
 
-func oneTool(t *testing.T, l *lab, c client, stream bool) {
-	k := startTalk(t, l.talk, c, stream)
-	got, err := k.ask(t.Context(), question{Text: said(t, "call one tool"), Tools: true})
-	k.check(t, got, err, answer{Calls: []call{weatherCall()}}, calledTools)
+func oneTool(t trial) {
+	k := t.start(t.lab.talk)
+	got, err := k.ask(t.Context(), question{Text: t.said("call one tool"), Tools: true})
+	k.check(t.T, got, err, answer{Calls: []call{weatherCall()}}, calledTools)
 	got, err = k.give(t.Context(), []string{"21 °C & <dry>"})
-	result := k.toolResults(t, 1)[0]
-	k.check(t, got, err, answer{Text: "The tool said: " + result}, saidAll)
-	checkResult(t, c, result, "21 °C & <dry>")
-	k.checkOneTrace(t)
+	result := k.toolResults(t.T, 1)[0]
+	k.check(t.T, got, err, answer{Text: "The tool said: " + result}, saidAll)
+	checkResult(t.T, t.client, result, "21 °C & <dry>")
+	k.checkOneTrace(t.T)
 }
 
-func twoTools(t *testing.T, l *lab, c client, stream bool) {
-	callTwoTools(t, startTalk(t, l.talk, c, stream))
+func twoTools(t trial) {
+	callTwoTools(t, t.start(t.lab.talk))
 }
 
-func callTwoTools(t *testing.T, k *talk) {
-	t.Helper()
-	got, err := k.ask(t.Context(), question{Text: said(t, "call two tools"), Tools: true})
-	k.check(t, got, err, answer{Reasoning: thought, Text: "I look at both.", Calls: []call{weatherCall(), timeCall()}}, calledTools)
+func callTwoTools(t trial, k *talk) {
+	got, err := k.ask(t.Context(), question{Text: t.said("call two tools"), Tools: true})
+	k.check(t.T, got, err, answer{Reasoning: thought, Text: "I look at both.", Calls: []call{weatherCall(), timeCall()}}, calledTools)
 	got, err = k.give(t.Context(), []string{"rain", "noon"})
-	results := k.toolResults(t, 2)
-	k.check(t, got, err, answer{Reasoning: "Both tools answered.", Text: "The last tool said: " + results[1]}, saidAll)
-	checkResult(t, k.client, results[0], "rain")
-	checkResult(t, k.client, results[1], "noon")
+	results := k.toolResults(t.T, 2)
+	k.check(t.T, got, err, answer{Reasoning: "Both tools answered.", Text: "The last tool said: " + results[1]}, saidAll)
+	checkResult(t.T, t.client, results[0], "rain")
+	checkResult(t.T, t.client, results[1], "noon")
 	got, err = k.ask(t.Context(), question{Text: "go on"})
-	k.check(t, got, err, answer{Text: "On it goes."}, saidAll)
-	k.checkOneTrace(t)
+	k.check(t.T, got, err, answer{Text: "On it goes."}, saidAll)
+	k.checkOneTrace(t.T)
 }
 
 // checkResult compares what the model was told of a tool. Gemini's results are
@@ -254,45 +245,46 @@ func (k *talk) checkOneTrace(t *testing.T) {
 }
 
 // streamScenarios are what can only be seen of a stream.
-func streamScenarios() map[string]func(*testing.T, *lab, client) {
-	return map[string]func(*testing.T, *lab, client){
-		"an engine that is silent for longer than signs of life are": func(t *testing.T, l *lab, c client) {
-			k := startTalk(t, l.silent, c, true)
-			got, err := k.ask(t.Context(), question{Text: said(t, "think then say")})
-			k.check(t, got, err, answer{Reasoning: thought, Text: plainText}, saidAll)
+func streamScenarios() map[string]func(trial) {
+	return map[string]func(trial){
+		"an engine that is silent for longer than signs of life are": func(t trial) {
+			k := t.start(t.lab.silent)
+			got, err := k.ask(t.Context(), question{Text: t.said("think then say")})
+			k.check(t.T, got, err, answer{Reasoning: thought, Text: plainText}, saidAll)
 		},
 		"a client that leaves in the middle": leaveInTheMiddle,
 	}
 }
 
-func leaveInTheMiddle(t *testing.T, l *lab, c client) {
-	k := startTalk(t, l.slow, c, true)
-	got, err := k.ask(t.Context(), question{Text: said(t, "talk at length"), LeaveAfter: 5})
+func leaveInTheMiddle(t trial) {
+	k := t.start(t.lab.slow)
+	got, err := k.ask(t.Context(), question{Text: t.said("talk at length"), LeaveAfter: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rec recorded
-	eventually(t, func() string {
-		calls := k.session.calls(t)
+	eventually(t.T, func() string {
+		calls := k.session.calls(t.T)
 		if len(calls) != 1 {
 			return fmt.Sprintf("%d calls are recorded, want 1", len(calls))
 		}
 		rec = calls[0]
 		return ""
 	})
-	whole := l.slow.claim(t, rec)
+	whole := t.lab.slow.claim(t.T, rec)
+	sampled := whole.tokens(t.T)
 	switch {
 	case rec.Delivered:
 		t.Error("the call is marked as delivered")
 	case rec.Finish != "abort":
 		t.Errorf("the call finished with %q", rec.Finish)
-	case len(rec.TokenIDs) < 5 || len(rec.TokenIDs) >= len(whole.TokenIDs) || !slices.Equal(rec.TokenIDs, whole.TokenIDs[:len(rec.TokenIDs)]):
-		t.Errorf("%d tokens are recorded, which are not the first of the %d sampled", len(rec.TokenIDs), len(whole.TokenIDs))
+	case len(rec.TokenIDs) < 5 || len(rec.TokenIDs) >= len(sampled) || !slices.Equal(rec.TokenIDs, sampled[:len(rec.TokenIDs)]):
+		t.Errorf("%d tokens are recorded, which are not the first of the %d sampled", len(rec.TokenIDs), len(sampled))
 	case got.Text == "":
 		t.Error("the client read nothing")
 	}
-	eventually(t, func() string {
-		for _, s := range l.slow.simCalls(t) {
+	eventually(t.T, func() string {
+		for _, s := range t.lab.slow.simCalls(t.T) {
 			if s.Number == whole.Number && s.Ended == "aborted" {
 				if !strings.HasPrefix(s.Text, got.Text) {
 					t.Errorf("the client read %q, the engine said %q", got.Text, s.Text)
