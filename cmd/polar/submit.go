@@ -101,7 +101,7 @@ func readTasks(paths []string) ([]taskFile, error) {
 func submitAll(ctx context.Context, client *api.Client, tasks []taskFile, notes io.Writer) ([]polar.TaskID, error) {
 	var ids []polar.TaskID
 	for _, t := range tasks {
-		reply, err := client.Submit(ctx, t.body)
+		reply, err := submitOne(ctx, client, t.body)
 		if status, ok := errors.AsType[*api.StatusError](err); ok && status.Code < 500 {
 			return nil, usagef("%s: %w", t.path, err)
 		}
@@ -114,6 +114,30 @@ func submitAll(ctx context.Context, client *api.Client, tasks []taskFile, notes 
 		ids = append(ids, reply.Task)
 	}
 	return ids, nil
+}
+
+// serverGrace is how long a server that does not answer yet is waited for: it
+// may have been started in the same breath.
+const serverGrace = 3 * time.Second
+
+func submitOne(ctx context.Context, client *api.Client, body []byte) (api.SubmitReply, error) {
+	grace := time.NewTimer(serverGrace)
+	defer grace.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		reply, err := client.Submit(ctx, body)
+		if _, answered := errors.AsType[*api.StatusError](err); err == nil || answered {
+			return reply, err
+		}
+		select {
+		case <-ctx.Done():
+			return reply, err
+		case <-grace.C:
+			return reply, err
+		case <-tick.C:
+		}
+	}
 }
 
 func printSubmitted(w io.Writer, ids []polar.TaskID, asJSON bool) error {
