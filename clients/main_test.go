@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	forgetProviders()
 	dir, err := os.MkdirTemp("", "polar-clients-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,6 +36,19 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
+}
+
+// forgetProviders takes out of the environment what the clients would read: keys
+// and addresses of whoever runs the tests.
+func forgetProviders() {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		for _, prefix := range []string{"ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_"} {
+			if strings.HasPrefix(name, prefix) {
+				_ = os.Unsetenv(name) // the name is one
+			}
+		}
+	}
 }
 
 // buildPolar builds the binary into dir, unless one was given.

@@ -18,9 +18,9 @@ import (
 func npmClients(t *testing.T) []client {
 	t.Helper()
 	node, err := findNode(t.Context())
-	var installed string
+	var modules string
 	if err == nil {
-		installed, err = npmInstall(t.Context(), "node")
+		modules, err = npmInstall(t.Context(), "node", filepath.Join("openai", "package.json"))
 	}
 	switch {
 	case err != nil && os.Getenv("CI") == "true":
@@ -28,7 +28,7 @@ func npmClients(t *testing.T) []client {
 	case err != nil:
 		t.Skipf("the clients from npm cannot be had here: %v", err)
 	}
-	scripts := gatherScripts(t, installed)
+	scripts := gatherScripts(t, modules)
 	var out []client
 	for _, c := range []struct{ name, wire, script string }{
 		{"openai chat", "chat", "openai-chat"},
@@ -42,7 +42,7 @@ func npmClients(t *testing.T) []client {
 }
 
 // gatherScripts makes a folder in which the scripts find what is installed.
-func gatherScripts(t *testing.T, installed string) string {
+func gatherScripts(t *testing.T, modules string) string {
 	t.Helper()
 	dir := t.TempDir()
 	scripts, err := filepath.Glob(filepath.Join("node", "*.mjs"))
@@ -58,7 +58,7 @@ func gatherScripts(t *testing.T, installed string) string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(filepath.Join(installed, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,24 +26,23 @@ func findNode(ctx context.Context) (string, error) {
 			return node, nil
 		}
 	}
-	dir, err := npmInstall(ctx, filepath.Join("node", "runtime"))
-	if err != nil {
-		return "", err
-	}
 	arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
 	if arch == "" {
 		arch = runtime.GOARCH
 	}
-	node := filepath.Join(dir, "node_modules", "node-"+runtime.GOOS+"-"+arch, "bin", "node")
-	if _, err := os.Stat(node); err != nil {
-		return "", fmt.Errorf("find Node %d or newer, of which there is none on the PATH: %w", oldestNode, err)
+	node := filepath.Join("node-"+runtime.GOOS+"-"+arch, "bin", "node")
+	modules, err := npmInstall(ctx, filepath.Join("node", "runtime"), node)
+	if err != nil {
+		return "", fmt.Errorf("install Node, since there is none of version %d or newer on the PATH: %w", oldestNode, err)
 	}
-	return node, nil
+	return filepath.Join(modules, node), nil
 }
 
 // npmInstall installs what a folder's lock file says into the user's cache, and
-// returns the folder there. What is there already is used as it is.
-func npmInstall(ctx context.Context, from string) (string, error) {
+// returns the folder of the modules there. What is there already is used as it
+// is. wanted is a file among the modules: npm is content without those that are
+// for some machines only.
+func npmInstall(ctx context.Context, from, wanted string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -59,8 +56,9 @@ func npmInstall(ctx context.Context, from string) (string, error) {
 		hash.Write(files[name])
 	}
 	to := filepath.Join(cache, "polar", "clients-"+filepath.Base(from)+"-"+hex.EncodeToString(hash.Sum(nil))[:12])
-	if _, err := os.Stat(to); err == nil {
-		return to, nil
+	modules := filepath.Join(to, "node_modules")
+	if _, err := os.Stat(modules); err == nil {
+		return modules, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return "", err
@@ -75,19 +73,20 @@ func npmInstall(ctx context.Context, from string) (string, error) {
 			return "", err
 		}
 	}
-	if err := npmCI(ctx, work); err != nil {
+	if err := npmCI(ctx, work, filepath.Join("node_modules", wanted)); err != nil {
 		return "", err
 	}
-	if err := os.Rename(work, to); err != nil && !errors.Is(err, fs.ErrExist) {
-		if _, there := os.Stat(to); there != nil { // another run was not quicker either
+	if err := os.Rename(work, to); err != nil {
+		if _, there := os.Stat(modules); there != nil { // another run was not quicker either
 			return "", err
 		}
 	}
-	return to, nil
+	return modules, nil
 }
 
-// npmCI installs a lock file, and tries again where a registry had a bad moment.
-func npmCI(ctx context.Context, dir string) error {
+// npmCI installs a lock file until the file wanted is there, and tries again
+// where a registry had a bad moment.
+func npmCI(ctx context.Context, dir, wanted string) error {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return err
@@ -98,6 +97,9 @@ func npmCI(ctx context.Context, dir string) error {
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		cancel()
+		if err == nil {
+			_, err = os.Stat(filepath.Join(dir, wanted))
+		}
 		if err == nil {
 			return nil
 		}
