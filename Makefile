@@ -49,7 +49,7 @@ check: test ## what a change must pass: tests, format, lint, dead code, tidy mod
 fuzz: modules ## every fuzz target (or those in FUZZDIRS) for FUZZTIME (30s)
 	@for dir in $(FUZZDIRS); do \
 		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go 2>/dev/null | sed 's/func //'); do \
-			echo "fuzzing $$dir $$f for $(FUZZTIME)"; go test ./$$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
+			echo "fuzzing $$dir $$f for $(FUZZTIME)"; go test ./$$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x; \
 		done; done
 
 bench: build ## each figure beside its bar
