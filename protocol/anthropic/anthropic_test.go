@@ -4,17 +4,16 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"polar/llm"
 	"polar/protocol/anthropic"
+	"polar/protocol/protocoltest"
 	"polar/rawjson"
 )
 
@@ -77,14 +76,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := anthropic.Protocol{}.Decode(nil, []byte(tc.body))
-			var got *llm.Error
-			if !errors.As(err, &got) {
-				t.Fatalf("got %v", err)
-			}
-			want := llm.Error{Kind: llm.BadRequest, Status: 400, Param: tc.param, Message: tc.message}
-			if diff := cmp.Diff(want, *got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.BadRequest(t, err, tc.param, tc.message)
 		})
 	}
 }
@@ -153,15 +145,10 @@ func TestFail(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rec := httptest.NewRecorder()
-			anthropic.Protocol{}.Fail(rec, tc.err)
-			h := rec.Header()
-			if rec.Code != tc.status || h.Get("Retry-After") != tc.retry || h.Get("X-Should-Retry") != tc.should || h.Get("Content-Type") != "application/json" {
-				t.Errorf("status %d, headers %v", rec.Code, h)
-			}
 			want := `{"type":"error","error":{"type":"` + tc.typ + `","message":` + string(rawjson.Quote(tc.message)) + `},"request_id":null}`
-			if diff := cmp.Diff(want, rec.Body.String()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
+			h := protocoltest.Fail(t, anthropic.Protocol{}, tc.err, tc.status, tc.retry, want)
+			if h.Get("X-Should-Retry") != tc.should {
+				t.Errorf("headers %v", h)
 			}
 		})
 	}
@@ -171,17 +158,7 @@ func overflow(said string) *llm.Error { return llm.Errorf(llm.ContextOverflow, "
 
 func TestAnErrorThatIsNotForTheHarnessIsNotShown(t *testing.T) {
 	t.Parallel()
-	secret := errors.New("/var/lib/secret: no such file")
-	for _, stream := range []bool{false, true} {
-		rec := httptest.NewRecorder()
-		err := anthropic.Protocol{}.Reply(rec, llm.Request{Stream: stream}, func(yield func(llm.Event, error) bool) { yield(llm.Event{}, secret) })
-		if !errors.Is(err, secret) {
-			t.Errorf("stream %v: Reply says %v", stream, err)
-		}
-		if body := rec.Body.String(); rec.Code != 500 || !strings.Contains(body, "internal error") || strings.Contains(body, "secret") {
-			t.Errorf("stream %v: %d %s", stream, rec.Code, body)
-		}
-	}
+	protocoltest.HidesErrors(t, anthropic.Protocol{}, 500)
 }
 
 func TestAnAnswerThatIsNotWholeIsAnError(t *testing.T) {
@@ -279,7 +256,7 @@ func TestCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{`{"role":"user","content":"a"}`}, messages(req)); diff != "" || len(req.Tools) != 1 {
+	if diff := cmp.Diff([]string{`{"role":"user","content":"a"}`}, protocoltest.Messages(req)); diff != "" || len(req.Tools) != 1 {
 		t.Errorf("%d tools, messages (-want +got)\n%s", len(req.Tools), diff)
 	}
 	rec := httptest.NewRecorder()
@@ -310,26 +287,18 @@ func TestProbesAreAnswered(t *testing.T) {
 // TestNothingAliasesTheBody lets the body of a call be let go of.
 func TestNothingAliasesTheBody(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body := a.Files[0].Data
+	for _, file := range protocoltest.Files(t) {
+		body := file.Request()
 		req, err := anthropic.Protocol{}.Decode(nil, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := dump(req)
+		before := protocoltest.Dump(req)
 		for i := range body {
 			body[i] = 'x'
 		}
-		if diff := cmp.Diff(before, dump(req)); diff != "" {
-			t.Errorf("%s (-before +after)\n%s", file, diff)
+		if diff := cmp.Diff(before, protocoltest.Dump(req)); diff != "" {
+			t.Errorf("%s (-before +after)\n%s", file.Path, diff)
 		}
 	}
 }
@@ -337,44 +306,14 @@ func TestNothingAliasesTheBody(t *testing.T) {
 // FuzzDecode checks that whatever is accepted can be written out again, and
 // that no error lacks what a harness needs of it.
 func FuzzDecode(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(a.Files[0].Data)
+	for _, file := range protocoltest.Files(f) {
+		f.Add(file.Request())
 	}
 	f.Add([]byte(`{"messages":[{"role":"user","content":[]},{"role":"assistant","content":[]}],"stop_sequences":[],"system":[],"tools":[]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req, err := anthropic.Protocol{}.Decode(nil, body)
-		if err != nil {
-			var e *llm.Error
-			if !errors.As(err, &e) || e.Status != 400 || e.Message == "" {
-				t.Errorf("error %#v", err)
-			}
-			return
-		}
-		for _, m := range messages(req) {
-			if err := rawjson.Valid([]byte(m)); err != nil {
-				t.Errorf("message: %v: %s", err, m)
-			}
-		}
-		for _, tool := range req.Tools {
-			if err := rawjson.Valid(tool); err != nil {
-				t.Errorf("tool: %v", err)
-			}
-		}
-		for _, raw := range [][]byte{req.ToolChoice, req.ResponseFormat, req.Extra.Append(nil)} {
-			if raw != nil && rawjson.Valid(raw) != nil {
-				t.Errorf("not JSON: %s", raw)
-			}
-		}
-		if len(req.Messages) == 0 && !strings.Contains(string(body), "system") {
+		if protocoltest.Decoded(t, req, err, 400) && len(req.Messages) == 0 && !strings.Contains(string(body), "system") {
 			t.Error("no message")
-		}
-		if len(req.Tools) == 0 && req.ToolChoice != nil {
-			t.Error("a choice among no tools")
 		}
 	})
 }

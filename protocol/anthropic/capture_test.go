@@ -13,6 +13,7 @@ import (
 
 	"polar/llm"
 	"polar/protocol/anthropic"
+	"polar/protocol/protocoltest"
 	"polar/rawjson"
 )
 
@@ -59,7 +60,7 @@ func TestCaptures(t *testing.T) {
 		seen++
 		t.Run(name, func(t *testing.T) {
 			req := decodeCapture(t, name)
-			sent := strings.Join(messages(req), "\n")
+			sent := strings.Join(protocoltest.Messages(req), "\n")
 			for _, noise := range []string{"x-anthropic-billing-header", "cache_control", "output_config", "ephemeral"} {
 				if strings.Contains(sent, noise) {
 					t.Errorf("%s is in the prompt", noise)
@@ -148,7 +149,7 @@ func TestAConversationOnlyGrows(t *testing.T) {
 		{"claude-code-latest-1.json", "claude-code-latest-2.json"},
 	} {
 		first, second := decodeCapture(t, pair[0]), decodeCapture(t, pair[1])
-		before, after := messages(first), messages(second)
+		before, after := protocoltest.Messages(first), protocoltest.Messages(second)
 		if len(after) <= len(before) {
 			t.Fatalf("%v: %d messages after %d", pair, len(after), len(before))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"polar/llm"
 	"polar/protocol/anthropic"
+	"polar/protocol/protocoltest"
 	"polar/rawjson"
 	"polar/sse"
 )
@@ -263,7 +264,7 @@ func TestGrowingKeepsTheBeginning(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return messages(req)
+			return protocoltest.Messages(req)
 		}
 		n := rapid.IntRange(1, len(turns)).Draw(t, "first")
 		before, after := request(n, 0), request(len(turns), 1)

@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http/httptest"
 	"os"
@@ -12,11 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"polar/llm"
 	"polar/protocol/chat"
-	"polar/rawjson"
+	"polar/protocol/protocoltest"
 )
 
 func TestBadRequestsNameTheField(t *testing.T) {
@@ -55,14 +53,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := chat.Protocol{}.Decode(nil, []byte(tc.body))
-			var got *llm.Error
-			if !errors.As(err, &got) {
-				t.Fatalf("got %v", err)
-			}
-			want := llm.Error{Kind: llm.BadRequest, Status: 400, Param: tc.param, Message: tc.message}
-			if diff := cmp.Diff(want, *got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.BadRequest(t, err, tc.param, tc.message)
 		})
 	}
 }
@@ -123,31 +114,14 @@ func TestFail(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rec := httptest.NewRecorder()
-			chat.Protocol{}.Fail(rec, tc.err)
-			if rec.Code != tc.status || rec.Header().Get("Retry-After") != tc.retryAfter || rec.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("status %d, headers %v", rec.Code, rec.Header())
-			}
-			if diff := cmp.Diff(tc.body, rec.Body.String()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.Fail(t, chat.Protocol{}, tc.err, tc.status, tc.retryAfter, tc.body)
 		})
 	}
 }
 
 func TestAnErrorThatIsNotForTheHarnessIsNotShown(t *testing.T) {
 	t.Parallel()
-	secret := errors.New("/var/lib/secret: no such file")
-	for _, stream := range []bool{false, true} {
-		rec := httptest.NewRecorder()
-		err := chat.Protocol{}.Reply(rec, llm.Request{Stream: stream}, func(yield func(llm.Event, error) bool) { yield(llm.Event{}, secret) })
-		if !errors.Is(err, secret) {
-			t.Errorf("stream %v: Reply says %v", stream, err)
-		}
-		if body := rec.Body.String(); !strings.Contains(body, "internal error") || strings.Contains(body, "secret") {
-			t.Errorf("stream %v: %s", stream, body)
-		}
-	}
+	protocoltest.HidesErrors(t, chat.Protocol{}, 200)
 }
 
 func TestModels(t *testing.T) {
@@ -199,7 +173,7 @@ func TestCaptures(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		if !req.Stream || req.Sampling.MaxTokens == nil || len(req.Extra) > 0 {
-			t.Errorf("%s: %s", file, dump(req))
+			t.Errorf("%s: %s", file, protocoltest.Dump(req))
 		}
 		read[filepath.Base(file)] = req
 	}
@@ -232,39 +206,12 @@ func TestCaptures(t *testing.T) {
 // FuzzDecode checks that whatever is accepted can be written out again, and
 // that no error lacks what a harness needs of it.
 func FuzzDecode(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(a.Files[0].Data)
+	for _, file := range protocoltest.Files(f) {
+		f.Add(file.Request())
 	}
 	f.Add([]byte(`{"messages":[{"role":"user","content":[]}],"stop":[],"stream_options":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req, err := chat.Protocol{}.Decode(nil, body)
-		if err != nil {
-			var e *llm.Error
-			if !errors.As(err, &e) || e.Status != 400 || e.Message == "" {
-				t.Errorf("error %#v", err)
-			}
-			return
-		}
-		for _, m := range req.Messages {
-			if err := rawjson.Valid(m.AppendJSON(nil, "reasoning")); err != nil {
-				t.Errorf("message: %v", err)
-			}
-		}
-		for _, tool := range req.Tools {
-			if err := rawjson.Valid(tool); err != nil {
-				t.Errorf("tool: %v", err)
-			}
-		}
-		if err := rawjson.Valid(req.Extra.Append(nil)); err != nil {
-			t.Errorf("extra: %v", err)
-		}
-		if len(req.Tools) == 0 && req.ToolChoice != nil {
-			t.Error("a choice among no tools")
-		}
+		protocoltest.Decoded(t, req, err, 400)
 	})
 }

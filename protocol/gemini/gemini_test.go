@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"polar/llm"
 	"polar/protocol/gemini"
-	"polar/rawjson"
+	"polar/protocol/protocoltest"
 )
 
 const generate = "/v1beta/models/m:generateContent"
@@ -63,14 +62,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := decode(generate, []byte(tc.body))
-			var got *llm.Error
-			if !errors.As(err, &got) {
-				t.Fatalf("got %v", err)
-			}
-			want := llm.Error{Kind: llm.BadRequest, Status: 400, Param: tc.param, Message: tc.message}
-			if diff := cmp.Diff(want, *got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.BadRequest(t, err, tc.param, tc.message)
 		})
 	}
 }
@@ -167,31 +159,14 @@ func TestFail(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rec := httptest.NewRecorder()
-			gemini.Protocol{}.Fail(rec, tc.err)
-			if rec.Code != tc.status || rec.Header().Get("Retry-After") != tc.retryAfter || rec.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("status %d, headers %v", rec.Code, rec.Header())
-			}
-			if diff := cmp.Diff(tc.body, rec.Body.String()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.Fail(t, gemini.Protocol{}, tc.err, tc.status, tc.retryAfter, tc.body)
 		})
 	}
 }
 
 func TestAnErrorThatIsNotForTheHarnessIsNotShown(t *testing.T) {
 	t.Parallel()
-	secret := errors.New("/var/lib/secret: no such file")
-	for _, stream := range []bool{false, true} {
-		rec := httptest.NewRecorder()
-		err := gemini.Protocol{}.Reply(rec, llm.Request{Stream: stream}, func(yield func(llm.Event, error) bool) { yield(llm.Event{}, secret) })
-		if !errors.Is(err, secret) {
-			t.Errorf("stream %v: Reply says %v", stream, err)
-		}
-		if body := rec.Body.String(); !strings.Contains(body, "internal error") || strings.Contains(body, "secret") {
-			t.Errorf("stream %v: %s", stream, body)
-		}
-	}
+	protocoltest.HidesErrors(t, gemini.Protocol{}, 200)
 }
 
 func TestModelsAndCount(t *testing.T) {
@@ -248,11 +223,11 @@ func TestCaptures(t *testing.T) {
 	for name, tc := range tests {
 		req := readCapture(t, name)
 		if req.Model != tc.model || req.Stream != tc.stream || len(req.Messages) != tc.messages || len(req.Tools) != tc.tools {
-			t.Errorf("%s: %s", name, dump(req))
+			t.Errorf("%s: %s", name, protocoltest.Dump(req))
 		}
 	}
 	if first, second := readCapture(t, "gemini-cli-2.json"), readCapture(t, "gemini-cli-3.json"); !extends(first, second) {
-		t.Errorf("the second turn does not go on from the first\n%s\n%s", dump(first), dump(second))
+		t.Errorf("the second turn does not go on from the first\n%s\n%s", protocoltest.Dump(first), protocoltest.Dump(second))
 	}
 }
 
@@ -282,29 +257,21 @@ type response struct {
 // history, in each form: the model reads the same.
 func TestStreamedIsUnstreamed(t *testing.T) {
 	t.Parallel()
-	files, _ := filepath.Glob("testdata/*.txtar")
 	answers := 0
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sections := map[string]string{}
-		for _, f := range a.Files {
-			sections[f.Name] = string(f.Data)
-		}
-		_, plain, _ := strings.Cut(sections["plain.json"], "\n")
-		if plain == "" || !strings.HasPrefix(sections["plain.json"], "200 ") {
+	for _, file := range protocoltest.Files(t) {
+		section := func(name string) string { return string(file.Section(name)) }
+		_, plain, _ := strings.Cut(section("plain.json"), "\n")
+		if plain == "" || !strings.HasPrefix(section("plain.json"), "200 ") {
 			continue
 		}
 		answers++
-		_, array, _ := strings.Cut(sections["array.json"], "\n")
-		_, events, _ := strings.Cut(sections["stream.sse"], "\n")
+		_, array, _ := strings.Cut(section("array.json"), "\n")
+		_, events, _ := strings.Cut(section("stream.sse"), "\n")
 		chunks := strings.Split(events, "data: ")[1:]
 		want := readBack(t, "["+plain+"]")
 		for form, text := range map[string]string{"array": array, "events": "[" + strings.Join(chunks, ",") + "]"} {
 			if diff := cmp.Diff(want, readBack(t, text)); diff != "" {
-				t.Errorf("%s, %s (-plain +streamed)\n%s", file, form, diff)
+				t.Errorf("%s, %s (-plain +streamed)\n%s", file.Path, form, diff)
 			}
 		}
 	}
@@ -342,7 +309,7 @@ func TestAnAnswerComesBackAsItWasSaid(t *testing.T) {
 {"tool_calls":[{"Index":0,"ID":"call_9","Name":"f","Arguments":"{\"b\": 1.0, \"a\": \"<\"}"}]}
 {"finish":"tool_calls"}
 `)
-	want, err := llm.Collect(play(t, events))
+	want, err := llm.Collect(protocoltest.Play(t, events))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,14 +369,8 @@ func TestSignOfLifeWhileACallIsWritten(t *testing.T) {
 // FuzzDecode checks that whatever is accepted can be written out again, and
 // that no error lacks what a harness needs of it.
 func FuzzDecode(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		url, _, _ := strings.Cut(string(a.Comment), "\n")
-		f.Add(url, a.Files[0].Data)
+	for _, file := range protocoltest.Files(f) {
+		f.Add(file.Title(), file.Request())
 	}
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		r := httptest.NewRequest("POST", generate, nil)
@@ -419,31 +380,13 @@ func FuzzDecode(f *testing.F) {
 		if string(body) != before {
 			t.Error("the body was changed")
 		}
-		if err != nil {
-			var e *llm.Error
-			if !errors.As(err, &e) || e.Status != 400 && e.Status != 404 || e.Message == "" {
-				t.Errorf("error %#v", err)
-			}
+		if !protocoltest.Decoded(t, req, err, 400, 404) {
 			return
 		}
 		for _, m := range req.Messages {
-			if err := rawjson.Valid(m.AppendJSON(nil, "reasoning")); err != nil {
-				t.Errorf("message: %v", err)
-			}
 			if m.Role == "tool" && m.ToolCallID == "" {
 				t.Error("a result of no call")
 			}
-		}
-		for _, raw := range append(req.Tools, req.ToolChoice, req.ResponseFormat) {
-			if raw != nil && rawjson.Valid(raw) != nil {
-				t.Errorf("not JSON: %s", raw)
-			}
-		}
-		if err := rawjson.Valid(req.Extra.Append(nil)); err != nil {
-			t.Errorf("extra: %v", err)
-		}
-		if len(req.Tools) == 0 && req.ToolChoice != nil {
-			t.Error("a choice among no tools")
 		}
 	})
 }

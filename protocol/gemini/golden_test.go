@@ -1,74 +1,35 @@
 package gemini_test
 
 import (
-	"encoding/json"
-	"flag"
-	"fmt"
-	"iter"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"polar/llm"
 	"polar/protocol/gemini"
-	"polar/rawjson"
+	"polar/protocol/protocoltest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestGolden reads a request and writes the answer to it in each of its three
 // forms. The first line of a file is the URL.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no golden files", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sections := map[string]*txtar.File{}
-			for i := range a.Files {
-				sections[a.Files[i].Name] = &a.Files[i]
-			}
-			url, _, _ := strings.Cut(string(a.Comment), "\n")
-			req, err := decode(url, sections["request.json"].Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := map[string]string{"decoded.txt": dump(req)}
-			if events := sections["events.jsonl"]; events != nil {
-				got["stream.sse"] = reply(t, answering(t, url, "streamGenerateContent?alt=sse", sections["request.json"].Data), events.Data)
-				got["array.json"] = reply(t, answering(t, url, "streamGenerateContent", sections["request.json"].Data), events.Data)
-				got["plain.json"] = reply(t, answering(t, url, "generateContent", sections["request.json"].Data), events.Data)
-			}
-			for name, text := range got {
-				if sections[name] == nil {
-					t.Fatalf("%s has no section %s", file, name)
-				}
-				if *update {
-					sections[name].Data = []byte(text)
-				}
-				if diff := cmp.Diff(string(sections[name].Data), text); diff != "" {
-					t.Errorf("%s (-want +got)\n%s", name, diff)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	protocoltest.Golden(t, func(t *testing.T, f protocoltest.File) []protocoltest.Section {
+		t.Helper()
+		req, err := decode(f.Title(), f.Request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []protocoltest.Section{{Name: "decoded.txt", Text: protocoltest.Dump(req)}}
+		if f.Events() == nil {
+			return got
+		}
+		return append(got,
+			protocoltest.Section{Name: "stream.sse", Text: reply(t, answering(t, f, "streamGenerateContent?alt=sse"), f.Events())},
+			protocoltest.Section{Name: "array.json", Text: reply(t, answering(t, f, "streamGenerateContent"), f.Events())},
+			protocoltest.Section{Name: "plain.json", Text: reply(t, answering(t, f, "generateContent"), f.Events())},
+		)
+	})
 }
 
 func decode(url string, body []byte) (llm.Request, error) {
@@ -76,9 +37,10 @@ func decode(url string, body []byte) (llm.Request, error) {
 }
 
 // answering is the request of a golden file with another verb.
-func answering(t *testing.T, url, verb string, body []byte) llm.Request {
+func answering(t *testing.T, f protocoltest.File, verb string) llm.Request {
 	t.Helper()
-	req, err := decode(url[:strings.LastIndexByte(url, ':')+1]+verb, body)
+	url := f.Title()
+	req, err := decode(url[:strings.LastIndexByte(url, ':')+1]+verb, f.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,96 +48,8 @@ func answering(t *testing.T, url, verb string, body []byte) llm.Request {
 	return req
 }
 
-// dump writes a request with every raw part as it is, a field a line.
-func dump(req llm.Request) string {
-	var b strings.Builder
-	line := func(name string, value any) {
-		if raw, ok := value.(json.RawMessage); ok {
-			if raw != nil {
-				fmt.Fprintf(&b, "%s: %s\n", name, raw)
-			}
-			return
-		}
-		fmt.Fprintf(&b, "%s: %v\n", name, value)
-	}
-	line("model", req.Model)
-	line("stream", req.Stream)
-	if req.CountOnly {
-		line("count only", true)
-	}
-	for _, m := range req.Messages {
-		line("message", json.RawMessage(m.AppendJSON(nil, "reasoning_content")))
-	}
-	for _, tool := range req.Tools {
-		line("tool", tool)
-	}
-	line("tool_choice", req.ToolChoice)
-	line("response_format", req.ResponseFormat)
-	sampling, err := json.Marshal(req.Sampling)
-	if err != nil {
-		return err.Error()
-	}
-	line("sampling", json.RawMessage(sampling))
-	if req.TopLogprobs != nil {
-		line("top_logprobs", *req.TopLogprobs)
-	}
-	for _, m := range req.Extra {
-		line("extra "+m.Key, m.Value)
-	}
-	line("reply", fmt.Sprintf("%+v", req.Reply))
-	return b.String()
-}
-
-type goldenEvent struct {
-	KeepAlive bool                `json:"keep_alive"`
-	More      bool                `json:"more"`
-	PromptIDs llm.IDs             `json:"prompt_ids"`
-	IDs       llm.IDs             `json:"ids"`
-	Text      string              `json:"text"`
-	Reasoning string              `json:"reasoning"`
-	ToolCalls []llm.ToolCallDelta `json:"tool_calls"`
-	Logprobs  json.RawMessage     `json:"logprobs"`
-	Finish    string              `json:"finish"`
-	Usage     *llm.Usage          `json:"usage"`
-	Error     *llm.Error          `json:"error"`
-}
-
-func play(t *testing.T, lines []byte) iter.Seq2[llm.Event, error] {
-	t.Helper()
-	return func(yield func(llm.Event, error) bool) {
-		for line := range strings.Lines(string(lines)) {
-			var g goldenEvent
-			if err := json.Unmarshal([]byte(line), &g); err != nil {
-				t.Fatal(err)
-			}
-			e := llm.Event{
-				KeepAlive: g.KeepAlive, More: g.More, PromptIDs: g.PromptIDs, Text: g.Text, Reasoning: g.Reasoning, ToolCalls: g.ToolCalls,
-				Logprobs: g.Logprobs, Finish: g.Finish, Usage: g.Usage,
-			}
-			for _, id := range g.IDs {
-				e.Tokens = append(e.Tokens, llm.Token{ID: id, Logprob: -1})
-			}
-			var err error
-			if g.Error != nil {
-				err = g.Error
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
+// reply writes the answer with line ends that a golden file can have.
 func reply(t *testing.T, req llm.Request, events []byte) string {
 	t.Helper()
-	rec := httptest.NewRecorder()
-	err := gemini.Protocol{}.Reply(rec, req, play(t, events))
-	text := rec.Body.String()
-	if !strings.HasPrefix(rec.Header().Get("Content-Type"), "text/event-stream") {
-		if err := rawjson.Valid([]byte(text)); err != nil {
-			t.Errorf("not JSON: %v in %s", err, text)
-		}
-		text += "\n"
-	}
-	return fmt.Sprintf("%d %s error=%v\n%s", rec.Code, rec.Header().Get("Content-Type"), err, strings.ReplaceAll(text, "\r", ""))
+	return strings.ReplaceAll(protocoltest.Reply(t, gemini.Protocol{}, req, events), "\r", "")
 }

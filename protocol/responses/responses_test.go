@@ -3,7 +3,6 @@ package responses_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"polar/llm"
+	"polar/protocol/protocoltest"
 	"polar/protocol/responses"
 	"polar/rawjson"
 )
@@ -83,14 +82,7 @@ func TestBadRequestsNameTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := responses.Protocol{}.Decode(nil, []byte(tc.body))
-			var got *llm.Error
-			if !errors.As(err, &got) {
-				t.Fatalf("got %v", err)
-			}
-			want := llm.Error{Kind: llm.BadRequest, Status: 400, Param: tc.param, Message: tc.message}
-			if diff := cmp.Diff(want, *got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			protocoltest.BadRequest(t, err, tc.param, tc.message)
 		})
 	}
 }
@@ -148,11 +140,7 @@ func messages(t *testing.T, body []byte) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, m := range req.Messages {
-		out = append(out, string(m.JSON("reasoning_content")))
-	}
-	return out
+	return protocoltest.Messages(req)
 }
 
 func isPrefix(t *testing.T, what string, shorter, longer []string) {
@@ -240,17 +228,7 @@ func TestCount(t *testing.T) {
 
 func TestAnErrorThatIsNotForTheHarnessIsNotShown(t *testing.T) {
 	t.Parallel()
-	secret := errors.New("/var/lib/secret: no such file")
-	for _, stream := range []bool{false, true} {
-		rec := httptest.NewRecorder()
-		err := responses.Protocol{}.Reply(rec, llm.Request{Stream: stream}, func(yield func(llm.Event, error) bool) { yield(llm.Event{}, secret) })
-		if !errors.Is(err, secret) {
-			t.Errorf("stream %v: Reply says %v", stream, err)
-		}
-		if body := rec.Body.String(); !strings.Contains(body, "internal error") || strings.Contains(body, "secret") {
-			t.Errorf("stream %v: %s", stream, body)
-		}
-	}
+	protocoltest.HidesErrors(t, responses.Protocol{}, 200)
 }
 
 func TestAnAnswerWithoutAnEndIsNotTakenForWhole(t *testing.T) {
@@ -322,13 +300,8 @@ func TestPreviousResponse(t *testing.T) {
 // FuzzDecode checks that whatever is accepted can be written out again, and
 // that no error lacks what a harness needs of it.
 func FuzzDecode(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		a, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(a.Files[0].Data)
+	for _, file := range protocoltest.Files(f) {
+		f.Add(file.Request())
 	}
 	for _, small := range []string{
 		`{"input":[{"type":"reasoning","encrypted_content":"polar:YQ=="},{"type":"local_shell_call","id":"a_b_1","action":{}}]}`,
@@ -340,28 +313,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req, err := responses.Protocol{}.Decode(nil, body)
-		if err != nil {
-			var e *llm.Error
-			if !errors.As(err, &e) || e.Status != 400 || e.Message == "" {
-				t.Errorf("error %#v", err)
-			}
+		if !protocoltest.Decoded(t, req, err, 400) {
 			return
-		}
-		for _, m := range req.Messages {
-			if err := rawjson.Valid(m.JSON("reasoning")); err != nil {
-				t.Errorf("message: %v", err)
-			}
-		}
-		for _, raw := range append(req.Tools, req.ToolChoice, req.ResponseFormat, req.ParallelToolCalls, req.Extra.Append(nil)) {
-			if raw == nil {
-				continue
-			}
-			if err := rawjson.Valid(raw); err != nil {
-				t.Errorf("%v: %s", err, raw)
-			}
-		}
-		if len(req.Tools) == 0 && req.ToolChoice != nil {
-			t.Error("a choice among no tools")
 		}
 		rec := httptest.NewRecorder()
 		err = responses.Protocol{}.Reply(rec, llm.Request{Reply: req.Reply}, func(yield func(llm.Event, error) bool) {
