@@ -18,6 +18,7 @@ type Trajectory struct {
 // what came between them (mask 0).
 type Trace struct {
 	ID               TraceID                    `json:"trace_id"`
+	Role             Role                       `json:"role"`
 	PromptIDs        llm.IDs                    `json:"prompt_ids"`
 	ResponseIDs      llm.IDs                    `json:"response_ids"`
 	LossMask         Mask                       `json:"loss_mask"`
@@ -39,6 +40,25 @@ type Trace struct {
 
 // TraceID names a trace within its session.
 type TraceID string
+
+// Role is what a conversation was for.
+type Role string
+
+// The roles of traces.
+const (
+	// RoleMain is the agent at its task, in every segment of its conversation.
+	RoleMain Role = "main"
+	// RoleSubagent is an agent that the main one started, with tools of its own.
+	RoleSubagent Role = "subagent"
+	// RoleCompaction wrote the summary that a conversation went on from.
+	RoleCompaction Role = "compaction"
+	// RoleAuxiliary is what a harness asks beside the task: titles, routes,
+	// probes of a quota.
+	RoleAuxiliary Role = "auxiliary"
+)
+
+// Roles are all roles.
+func Roles() []Role { return []Role{RoleMain, RoleSubagent, RoleCompaction, RoleAuxiliary} }
 
 // Drift counts where a conversation came back other than it was sampled.
 type Drift struct {

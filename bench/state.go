@@ -61,7 +61,7 @@ func (b *bench) builder(context.Context) ([]figure, error) {
 		best := time.Hour
 		for range 3 {
 			start := time.Now()
-			t, err := build(calls)
+			t, err := build(trajectory.Record{Calls: calls})
 			if err != nil {
 				return 0, err
 			}

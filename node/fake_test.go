@@ -235,9 +235,9 @@ func badCall(id string, at int, kind llm.ErrorKind) polar.Call {
 
 // perCall is a builder of one trace a call that was answered.
 func perCall(struct{}) (trajectory.Builder, error) {
-	return func(calls []polar.Call) (polar.Trajectory, error) {
+	return func(r trajectory.Record) (polar.Trajectory, error) {
 		var t polar.Trajectory
-		for _, c := range calls {
+		for _, c := range r.Calls {
 			if c.Error != nil {
 				continue
 			}
@@ -274,7 +274,7 @@ func plugins(tb testing.TB) node.Plugins {
 		Builders: polar.Registry[trajectory.Builder]{
 			"per_request": polar.Opener(perCall),
 			"broken": func(json.RawMessage) (trajectory.Builder, error) {
-				return func([]polar.Call) (polar.Trajectory, error) { return polar.Trajectory{}, errors.New("no way") }, nil
+				return func(trajectory.Record) (polar.Trajectory, error) { return polar.Trajectory{}, errors.New("no way") }, nil
 			},
 		},
 		Evaluators: polar.Registry[evaluate.Evaluator]{

@@ -15,6 +15,7 @@ import (
 	"polar/harness"
 	"polar/llm"
 	"polar/sandbox"
+	"polar/trajectory"
 )
 
 // build looks at the calls for whose fault a failure is, and makes the
@@ -41,7 +42,7 @@ func (l *life) build(context.Context) error {
 		}
 		return nil
 	}
-	t, err := l.opened.builder(l.calls)
+	t, err := l.opened.builder(trajectory.Record{Instruction: l.s.Task.Instruction, Calls: l.calls})
 	if err != nil {
 		return fmt.Errorf("build trajectory: %w", err)
 	}

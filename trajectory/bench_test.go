@@ -109,7 +109,7 @@ func benchmark(b *testing.B, list []polar.Call, tokens, read int) {
 	b.ReportAllocs()
 	build := builder(b, "prefix_merging", "")
 	for b.Loop() {
-		tr, err := build(list)
+		tr, err := build(of(list))
 		if err != nil || len(tr.Traces) != 1 {
 			b.Fatal(err, len(tr.Traces))
 		}

@@ -64,6 +64,7 @@ func (c *chain) trace() polar.Trace {
 	}
 	t := polar.Trace{
 		ID:               c.id,
+		Role:             polar.RoleMain,
 		PromptIDs:        first.Prompt.IDs(),
 		ResponseIDs:      make(llm.IDs, 0, n),
 		LossMask:         make(polar.Mask, 0, n),

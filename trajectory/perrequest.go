@@ -7,8 +7,8 @@ type PerRequestConfig struct{}
 
 // PerRequest makes one trace of every delivered call: its prompt and its answer.
 func PerRequest(PerRequestConfig) (Builder, error) {
-	return func(calls []polar.Call) (polar.Trajectory, error) {
-		s, err := sift(calls)
+	return func(r Record) (polar.Trajectory, error) {
+		s, err := sift(r.Calls)
 		if err != nil {
 			return polar.Trajectory{}, err
 		}

@@ -72,8 +72,8 @@ func PrefixMerging(c PrefixConfig) (Builder, error) {
 	default:
 		return nil, polar.Invalid("drift", "is %q, must be %s or %s", c.Drift, driftSplice, driftSplit)
 	}
-	return func(calls []polar.Call) (polar.Trajectory, error) {
-		s, err := sift(calls)
+	return func(r Record) (polar.Trajectory, error) {
+		s, err := sift(r.Calls)
 		if err != nil {
 			return polar.Trajectory{}, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"polar"
 	"polar/llm"
+	"polar/trajectory"
 )
 
 // asked is a call as the tables write it: its ids are letters, '|' ends a turn.
@@ -70,6 +71,9 @@ func calls(list []asked) []polar.Call {
 	}
 	return out
 }
+
+// of is the record of a session whose instruction nobody knows.
+func of(calls []polar.Call) trajectory.Record { return trajectory.Record{Calls: calls} }
 
 func user(text string) string      { return fmt.Sprintf(`{"role":"user","content":%q}`, text) }
 func assistant(text string) string { return fmt.Sprintf(`{"role":"assistant","content":%q}`, text) }
@@ -298,7 +302,7 @@ func TestPrefixMerging(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			list := calls(test.calls)
-			tr, err := builder(t, "prefix_merging", test.config)(list)
+			tr, err := builder(t, "prefix_merging", test.config)(of(list))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -333,7 +337,7 @@ func TestTraceHasAllOfItsCalls(t *testing.T) {
 	})
 	list[1].Sampled[1].Logprob = llm.NoLogprob()
 	list[2].Sampled[0].Logprob = float32(math.Inf(-1))
-	tr, err := builder(t, "prefix_merging", "")(list)
+	tr, err := builder(t, "prefix_merging", "")(of(list))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +362,7 @@ func TestCallsThatMakeNoTrace(t *testing.T) {
 		{prompt: "u:", answer: ""},
 	})
 	for _, strategy := range []string{"per_request", "prefix_merging"} {
-		tr, err := builder(t, strategy, "")(list)
+		tr, err := builder(t, strategy, "")(of(list))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +376,7 @@ func TestCallsThatMakeNoTrace(t *testing.T) {
 
 func TestPerRequestMakesATraceOfEachCall(t *testing.T) {
 	t.Parallel()
-	tr, err := builder(t, "per_request", "{}")(calls([]asked{{prompt: "u:", answer: "hi|"}, {prompt: "u:hi|t:", answer: "yo|"}}))
+	tr, err := builder(t, "per_request", "{}")(of(calls([]asked{{prompt: "u:", answer: "hi|"}, {prompt: "u:hi|t:", answer: "yo|"}})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +394,7 @@ func TestTwoThousandCallsAreOneTrace(t *testing.T) {
 	t.Parallel()
 	for _, config := range []string{`{}`, `{"drift":"split"}`} {
 		list := conversation(2000, 20, 30, false, true)
-		tr, err := builder(t, "prefix_merging", config)(list)
+		tr, err := builder(t, "prefix_merging", config)(of(list))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +408,7 @@ func TestACallGivenTwiceIsRefused(t *testing.T) {
 	t.Parallel()
 	list := calls([]asked{{prompt: "u:", answer: "hi|"}})
 	for _, strategy := range []string{"per_request", "prefix_merging"} {
-		if _, err := builder(t, strategy, "")(append(list, list...)); err == nil || !strings.Contains(err.Error(), "c0") {
+		if _, err := builder(t, strategy, "")(of(append(list, list...))); err == nil || !strings.Contains(err.Error(), "c0") {
 			t.Errorf("%s: error %v", strategy, err)
 		}
 	}

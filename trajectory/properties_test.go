@@ -67,7 +67,7 @@ func drawWorld(t *rapid.T) *world {
 }
 
 func built(build trajectory.Builder, calls []polar.Call) string {
-	tr, err := build(calls)
+	tr, err := build(of(calls))
 	if err != nil {
 		return err.Error()
 	}
@@ -81,7 +81,7 @@ func built(build trajectory.Builder, calls []polar.Call) string {
 // broken says which invariant of the contract the trajectory of w breaks.
 func broken(build trajectory.Builder, w *world, faithful bool) error {
 	before := fmt.Sprint(w.calls)
-	tr, err := build(w.calls)
+	tr, err := build(of(w.calls))
 	if err != nil {
 		return err
 	}
@@ -224,8 +224,8 @@ func TestMergingEqualsPerRequestWhereNothingIsShared(t *testing.T) {
 			prompt := append(llm.IDs{int32(100 + i)}, w.sentence(1)...)
 			w.add(prompt, []json.RawMessage{message("user", prompt)})
 		}
-		a, errA := each(w.calls)
-		b, errB := merged(w.calls)
+		a, errA := each(of(w.calls))
+		b, errB := merged(of(w.calls))
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
@@ -254,7 +254,7 @@ func TestLinksAreThoseOfThePlainRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 		w := newWorld(pick, rapid.IntRange(0, 16).Draw(t, "calls"), false)
-		tr, err := build(w.calls)
+		tr, err := build(of(w.calls))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	"polar/node"
 	"polar/sandbox"
 	"polar/store"
+	"polar/trajectory"
 )
 
 // service is the rollout server and one gateway node in one process. Opening
@@ -186,7 +187,7 @@ func (s *service) openGateway(kinds plugins) error {
 			if err != nil {
 				return polar.Trajectory{}, err
 			}
-			return build(calls)
+			return build(trajectory.Record{Calls: calls})
 		},
 		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models, ControlToken: s.cfg.token,
 		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit,
