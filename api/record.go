@@ -59,6 +59,29 @@ type StoredResult struct {
 	Summary polar.Summary
 }
 
+// PlacedResult is a StoredResult with what its task says of it.
+type PlacedResult struct {
+	StoredResult
+	ResultPlace
+}
+
+// ResultPlace says of a result which sample of which task it is.
+type ResultPlace struct {
+	// Index is the number of the sample in its task, TaskSeq that of the task.
+	Index   int               `json:"index"`
+	TaskSeq int64             `json:"task_seq"`
+	Harness string            `json:"harness"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	// Temperature is the one that the task imposes, if it does.
+	Temperature *float64 `json:"temperature,omitempty"`
+}
+
+// ListedResult is a result in the answer to GET /rollout/results?after=.
+type ListedResult struct {
+	Seq int64 `json:"seq"`
+	ResultPlace
+}
+
 // SessionRecord is all that is stored of a session. Result is nil until it has
 // ended.
 type SessionRecord struct {
@@ -118,6 +141,10 @@ type ResultsPage struct {
 	// Cursor is the place after the last of Results; acknowledge it when they
 	// are safe.
 	Cursor int64 `json:"cursor"`
+	// Places and Newest come with ?after=: the place of each of Results, and the
+	// number of the newest result there is.
+	Places []ListedResult `json:"places,omitempty"`
+	Newest int64          `json:"newest,omitempty"`
 }
 
 // AckRequest is the body of POST /rollout/results/ack.

@@ -72,8 +72,8 @@ func stopped(r polar.Result, kind string) polar.Result {
 	return r
 }
 
-// bare is the result of a session that ended without traces.
-func bare(task polar.Task, s polar.Summary) polar.Result {
+// BareResult is the result of a session that ended without traces.
+func BareResult(task polar.Task, s polar.Summary) polar.Result {
 	r := polar.Result{
 		Session: s.Session, Task: s.Task, Status: s.Status, Node: s.Node, Error: s.Error, Attempt: s.Attempt,
 		Failure: s.Failure, Usage: s.Usage, Metadata: task.Metadata,

@@ -68,6 +68,9 @@ type Feed interface {
 	EventRange(ctx context.Context) (oldest, newest int64, err error)
 	Results(ctx context.Context, consumer string, limit int) (results []api.StoredResult, cursor int64, err error)
 	Ack(ctx context.Context, consumer string, cursor int64) error
+	// ResultsAfter is for readers that acknowledge nothing; newest is the number
+	// of the newest result there is.
+	ResultsAfter(ctx context.Context, after int64, task polar.TaskID, limit int) (results []api.PlacedResult, newest int64, err error)
 }
 
 // Outbox is the callbacks that are owed.

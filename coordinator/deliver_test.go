@@ -255,6 +255,34 @@ func TestResultsReachEachConsumerUntilItAcknowledges(t *testing.T) {
 	}
 }
 
+func TestResultsAfterAPlaceAreReadWithoutAnAck(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), nil)
+	s.submit(task("a", 3, `"labels":{"k":"v"}`))
+	s.submit(task("b", 1))
+	s.runAll()
+	got := want[api.ResultsPage](s, 200, "GET", "/rollout/results?after=1&limit=2", "")
+	if len(got.Results) != 2 || len(got.Places) != 2 || got.Places[0].Seq != 2 || got.Cursor != 3 || got.Newest != 4 {
+		t.Fatalf("%d results, places %+v, cursor %d of %d", len(got.Results), got.Places, got.Cursor, got.Newest)
+	}
+	server := httptest.NewServer(s.Coordinator)
+	defer server.Close()
+	client := &api.Client{URL: server.URL}
+	var seen []string
+	last, newest, err := client.EachResultAfter(t.Context(), 0, "a", 2, func(p api.ListedResult, raw json.RawMessage) error {
+		var r polar.Result
+		err := json.Unmarshal(raw, &r)
+		seen = append(seen, fmt.Sprintf("%s %d %d %s", r.Session, p.Seq, p.Index, p.Labels["k"]))
+		return err
+	})
+	if got := strings.Join(seen, ", "); err != nil || got != "a.0 1 0 v, a.1 3 1 v" || last != 3 || newest != 4 {
+		t.Errorf("%v up to %d of %d, %v", seen, last, newest, err)
+	}
+	if page := want[api.ResultsPage](s, 200, "GET", "/rollout/results?consumer=c", ""); len(page.Results) != 4 {
+		t.Errorf("a consumer gets %d results afterwards", len(page.Results))
+	}
+}
+
 func TestResultsCanBeWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ func (d document) text(p piece) ([]byte, error) {
 	if p.result == nil {
 		return p.text, nil
 	}
-	return encode(bare(d.tasks[p.result.Task], p.result.Summary))
+	return encode(BareResult(d.tasks[p.result.Task], p.result.Summary))
 }
 
 // reader reads the document once from its beginning.

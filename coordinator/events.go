@@ -102,8 +102,12 @@ func (e *eventWriter) flush() {
 }
 
 // getResults gives a consumer the results it has not acknowledged, and waits
-// for some if there are none.
+// for some if there are none. Without a consumer, ?after= reads without
+// acknowledging.
 func (c *Coordinator) getResults(w http.ResponseWriter, r *http.Request) error {
+	if q := r.URL.Query(); q.Has("after") && !q.Has("consumer") {
+		return c.listResults(w, r)
+	}
 	consumer := r.URL.Query().Get("consumer")
 	if !polar.ValidID(consumer) {
 		return polar.Invalid("consumer", "%q is not a name of letters, digits, '_', '.' and '-'", consumer)
@@ -134,6 +138,48 @@ func (c *Coordinator) getResults(w http.ResponseWriter, r *http.Request) error {
 		c.stream(w, r, d)
 		return nil
 	}
+}
+
+// listResults gives the results after a place, of one task if one is named. The
+// places come first, so that a reader can take one result after another.
+func (c *Coordinator) listResults(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	after, err := strconv.ParseInt(q.Get("after"), 10, 64)
+	if err != nil || after < 0 {
+		return polar.Invalid("after", "%q is not the number of a result", q.Get("after"))
+	}
+	if q.Has("wait") {
+		return polar.Invalid("wait", "is for a consumer; ?after= answers at once")
+	}
+	task := q.Get("task")
+	if task != "" && !polar.ValidID(task) {
+		return polar.Invalid("task", "%q is not the id of a task", task)
+	}
+	n, err := limit(r, 100, 1000)
+	if err != nil {
+		return err
+	}
+	placed, newest, err := c.cfg.Store.ResultsAfter(r.Context(), after, polar.TaskID(task), n)
+	if err != nil {
+		return err
+	}
+	results := make([]api.StoredResult, len(placed))
+	places := make([]api.ListedResult, len(placed))
+	for i, p := range placed {
+		results[i], places[i] = p.StoredResult, api.ListedResult{Seq: p.Seq, ResultPlace: p.ResultPlace}
+		after = p.Seq
+	}
+	head, err := encode(places)
+	if err != nil {
+		return err
+	}
+	head = fmt.Appendf(nil, `{"places":%s,"cursor":%d,"newest":%d,"results":`, head, after, newest)
+	d, err := c.document(r.Context(), head, results, []byte("}\n"))
+	if err != nil {
+		return err
+	}
+	c.stream(w, r, d)
+	return nil
 }
 
 func (c *Coordinator) postAck(w http.ResponseWriter, r *http.Request) error {

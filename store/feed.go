@@ -112,3 +112,42 @@ func (s *Store) Ack(ctx context.Context, consumer string, cursor int64) error {
 		return t.exec(ctx, `INSERT INTO consumers VALUES (?, ?) ON CONFLICT DO UPDATE SET cursor = max(cursor, excluded.cursor)`, consumer, cursor)
 	})
 }
+
+const placedResult = `SELECT r.seq, s.id, t.id, r.blob, s.summary, s.idx, t.seq, t.harness, t.labels, json_extract(CAST(t.body AS TEXT), '$.sampling.temperature')
+	FROM results r JOIN sessions s ON s.seq = r.session JOIN tasks t ON t.seq = r.task`
+
+func scanPlaced(rows *sql.Rows, r *api.PlacedResult) error {
+	var summary, labels string
+	if err := rows.Scan(&r.Seq, &r.Session, &r.Task, &r.Blob, &summary, &r.Index, &r.TaskSeq, &r.Harness, &labels, &r.Temperature); err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(labels), &r.Labels); err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(summary), &r.Summary)
+}
+
+// ResultsAfter returns up to limit results, in the order of their commits, after
+// the one with the number after, of one task or of all when task is empty, and
+// the number of the newest result there is. It changes nothing.
+func (s *Store) ResultsAfter(ctx context.Context, after int64, task polar.TaskID, limit int) ([]api.PlacedResult, int64, error) {
+	return resultsAfter(ctx, s.reads, after, task, limit)
+}
+
+func resultsAfter(ctx context.Context, db *sql.DB, after int64, task polar.TaskID, limit int) (out []api.PlacedResult, newest int64, err error) {
+	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM results`).Scan(&newest); err != nil {
+		return nil, 0, fmt.Errorf("read results: %w", err)
+	}
+	query, args := placedResult+` WHERE r.seq > ? AND r.seq <= ? ORDER BY r.seq LIMIT ?`, []any{after, newest, limit}
+	if task != "" {
+		query, args = placedResult+` WHERE r.seq > ? AND r.seq <= ? AND r.task = (SELECT seq FROM tasks WHERE id = ?) ORDER BY r.seq LIMIT ?`, []any{after, newest, task, limit}
+	}
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err == nil {
+		out, err = collect(rows, scanPlaced)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read results: %w", err)
+	}
+	return out, newest, nil
+}
