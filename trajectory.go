@@ -143,9 +143,15 @@ func (t Trace) Trainable() int {
 	return n
 }
 
-// Reward is the reward of the first trace that has one: the session's own,
-// while credit gives every trace the same.
+// Reward is the session's reward: the one its evaluation names, else that of
+// the first trace that has one.
 func (t Trajectory) Reward() *float64 {
+	var evaluation struct {
+		Reward *float64 `json:"reward"`
+	}
+	if raw := t.Metadata["evaluation"]; raw != nil && json.Unmarshal(raw, &evaluation) == nil && evaluation.Reward != nil {
+		return evaluation.Reward
+	}
 	for _, tr := range t.Traces {
 		if tr.Reward != nil {
 			return tr.Reward

@@ -175,17 +175,10 @@ func reward(t *polar.Trajectory, v evaluate.Verdict) error {
 			return fmt.Errorf("the evaluator gave the reward %v", r)
 		}
 	}
-	if v.TraceRewards != nil && len(v.TraceRewards) != len(t.Traces) {
-		return fmt.Errorf("the evaluator gave %d rewards for %d traces", len(v.TraceRewards), len(t.Traces))
+	if err := trajectory.Reward(t, trajectory.Rewards{Session: v.Reward, Traces: v.TraceRewards, Components: v.Components}); err != nil {
+		return fmt.Errorf("the evaluator gave %w", err)
 	}
 	t.SetMeta("evaluation", v)
-	for i := range t.Traces {
-		t.Traces[i].Reward = v.Reward
-		if v.TraceRewards != nil {
-			t.Traces[i].Reward = &v.TraceRewards[i]
-		}
-		t.Traces[i].RewardComponents = v.Components
-	}
 	return nil
 }
 
@@ -261,18 +254,9 @@ func (l *life) finish() polar.Result {
 func untrain(t *polar.Trajectory, f *polar.Failure) {
 	for i := range t.Traces {
 		trace := &t.Traces[i]
-		trace.LossMask = make(polar.Mask, len(trace.LossMask))
 		trace.Reward, trace.RewardComponents = nil, nil
-		trace.SetMeta("training_filter", trainingFilter{Masked: true, Reason: string(f.Blame) + "_failure", Detail: f.Kind})
+		trajectory.Exclude(trace, string(f.Blame)+"_failure", f.Kind)
 	}
-}
-
-// trainingFilter says of a trace that it must not be trained on, and why.
-type trainingFilter struct {
-	Masked    bool   `json:"masked"`
-	Trainable bool   `json:"trainable"`
-	Reason    string `json:"reason"`
-	Detail    string `json:"detail"`
 }
 
 // agentResult is how the harness itself ended.

@@ -21,6 +21,9 @@ type chain struct {
 	// the traces of a conversation, on that chain.
 	conversation *chain
 	segments     int
+	// marker is the role of the conversation, once cast has found it.
+	marker
+	setup
 }
 
 // link is a turn of a chain with the tokens between the answer before it and
@@ -34,7 +37,7 @@ type link struct {
 func newChain(first *turn, reason polar.SplitReason, parent *chain) *chain {
 	c := &chain{links: []link{{turn: first}}, reason: reason, parent: parent}
 	c.conversation = c
-	if parent != nil && reason != polar.SplitFork {
+	if parent != nil && (reason != polar.SplitFork || parent.links[0].turn.mark.role != first.mark.role) {
 		c.conversation = parent.conversation
 	}
 	first.chain = c
@@ -46,6 +49,8 @@ func (c *chain) add(l link) {
 	l.turn.chain = c
 	c.links = append(c.links, l)
 }
+
+func (c *chain) first() *polar.Call { return c.links[0].turn.call }
 
 func (c *chain) sampled() int {
 	n := 0
@@ -64,7 +69,7 @@ func (c *chain) trace() polar.Trace {
 	}
 	t := polar.Trace{
 		ID:               c.id,
-		Role:             polar.RoleMain,
+		Role:             c.role,
 		PromptIDs:        first.Prompt.IDs(),
 		ResponseIDs:      make(llm.IDs, 0, n),
 		LossMask:         make(polar.Mask, 0, n),
@@ -83,6 +88,7 @@ func (c *chain) trace() polar.Trace {
 	for p := c.parent; p != nil && t.ParentID == ""; p = p.parent {
 		t.ParentID = p.id
 	}
+	t.SetMeta("role_evidence", c.evidence)
 	var noLogprobs, otherTools []polar.CallID
 	for i, l := range c.links {
 		call := l.turn.call

@@ -17,6 +17,17 @@ type forest struct {
 	past   history
 }
 
+// grow links the turns of a session and gives the chains their roles.
+func grow(turns []*turn, c PrefixConfig, instruction string) []*chain {
+	f := newForest(turns, c)
+	for _, t := range turns {
+		t.mark = mark(t.call, instruction)
+		f.plant(t)
+	}
+	cast(f.chains, instruction)
+	return f.chains
+}
+
 func newForest(turns []*turn, c PrefixConfig) *forest {
 	f := &forest{tree: newTree(len(turns)), turns: turns, splice: c.Drift != driftSplit}
 	f.ends = turnEnds{configured: c.EndOfTurn, turns: turns}
@@ -68,7 +79,7 @@ func follow(j *turn, next link) {
 func (f *forest) exactlyBefore(t *turn) *turn {
 	for n := t.prompt; n != nil; n = f.tree.openAbove(n) {
 		for _, j := range slices.Backward(n.answers) {
-			if !j.continued && sameEngine(j, t) {
+			if !j.continued && sameAgent(j, t) {
 				return j
 			}
 		}
@@ -81,7 +92,7 @@ func (f *forest) exactlyBefore(t *turn) *turn {
 func (f *forest) rerenderedBefore(t *turn) *turn {
 	for n := f.tree.openAbove(t.prompt); n != nil; n = f.tree.openAbove(n) {
 		for _, j := range slices.Backward(n.prompts) {
-			if !j.continued && sameEngine(j, t) && j.call.Finish != llm.FinishLength && rerenders(j, t) {
+			if !j.continued && sameAgent(j, t) && j.call.Finish != llm.FinishLength && rerenders(j, t) {
 				return j
 			}
 		}
@@ -132,7 +143,7 @@ func (f *forest) whyNew(t *turn) (polar.SplitReason, *turn) {
 			return polar.SplitRewritten, j
 		case !sameEngine(j, t):
 			return polar.SplitEngineChanged, j
-		case j.continued:
+		case j.continued || j.mark.role != t.mark.role:
 			return polar.SplitFork, j
 		case j.call.Finish == llm.FinishLength:
 			return polar.SplitTruncated, j
@@ -175,6 +186,9 @@ func closest(turns []*turn, t *turn) (*turn, following) {
 	}
 	return best, how
 }
+
+// sameAgent reports whether one engine was asked in one role.
+func sameAgent(a, b *turn) bool { return sameEngine(a, b) && a.mark.role == b.mark.role }
 
 func sameEngine(a, b *turn) bool {
 	return a.call.Engine.Kind == b.call.Engine.Kind && a.call.Engine.Model == b.call.Engine.Model

@@ -9,6 +9,7 @@ type PrefixConfig struct {
 	EndOfTurn *int32 `json:"end_of_turn_token_id"`
 	// Drift is splice, the default, or split.
 	Drift string `json:"drift"`
+	Training
 }
 
 // PrefixMerging makes one trace of every conversation that only grows.
@@ -61,6 +62,10 @@ type PrefixConfig struct {
 // that shares most tokens, if that is half of the shorter prompt. Else it is a
 // root.
 //
+// A call that asks for a compaction, a title or the like, as its marker tells
+// (see Role in the documentation), is never in one trace with calls of another
+// role: it is a fork of the conversation it extends, and stays a part of it.
+//
 // A conversation is a root or a fork and what was split from it for the other
 // reasons; segment counts its traces from 0.
 func PrefixMerging(c PrefixConfig) (Builder, error) {
@@ -72,16 +77,16 @@ func PrefixMerging(c PrefixConfig) (Builder, error) {
 	default:
 		return nil, polar.Invalid("drift", "is %q, must be %s or %s", c.Drift, driftSplice, driftSplit)
 	}
+	training, err := c.check()
+	if err != nil {
+		return nil, err
+	}
 	return func(r Record) (polar.Trajectory, error) {
 		s, err := sift(r.Calls)
 		if err != nil {
 			return polar.Trajectory{}, err
 		}
-		f := newForest(s.turns, c)
-		for _, t := range s.turns {
-			f.plant(t)
-		}
-		return s.trajectory("prefix_merging", f.chains), nil
+		return s.trajectory("prefix_merging", grow(s.turns, c, r.Instruction), training), nil
 	}, nil
 }
 

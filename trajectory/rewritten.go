@@ -44,6 +44,7 @@ func (h *history) rewrittenInto(t *turn) *turn {
 		}
 	}
 	if j := h.quotedBy(t); j != nil {
+		t.quotes = true
 		return j
 	}
 	return h.sharesTokens(t)

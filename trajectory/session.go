@@ -29,6 +29,11 @@ type turn struct {
 	continued bool
 	// reply is the call's reply for comparison, once it is needed.
 	reply *answer
+	// mark is the role that the call gives away itself.
+	mark marker
+	// quotes says that only an answer quoted in another message tells which
+	// conversation the call goes on from.
+	quotes bool
 }
 
 // untrainable names a delivered call that is in no trace.
@@ -38,7 +43,8 @@ type untrainable struct {
 }
 
 // stats is reconstruction_stats. Of the calls, completions_total leaves out
-// those that failed without a token; completions_merged are in a trace.
+// those that failed without a token; completions_merged are in a trace. Of the
+// tokens delivered, trained_tokens are of a role that is trained on.
 type stats struct {
 	CompletionsTotal  int                       `json:"completions_total"`
 	CompletionsMerged int                       `json:"completions_merged"`
@@ -46,6 +52,7 @@ type stats struct {
 	SampledTokens     int                       `json:"sampled_tokens"`
 	DeliveredTokens   int                       `json:"delivered_tokens"`
 	AbandonedTokens   int                       `json:"abandoned_tokens"`
+	TrainedTokens     int                       `json:"trained_tokens"`
 	UntrainableTokens int                       `json:"untrainable_tokens"`
 	DriftTurns        int                       `json:"drift_turns"`
 	DriftTokens       int                       `json:"drift_tokens"`
@@ -127,7 +134,7 @@ func whyUntrainable(c *polar.Call) string {
 
 // trajectory writes the chains out as traces. A chain in which nothing was
 // sampled is left out; what was split from it gets its parent.
-func (s *session) trajectory(builder string, chains []*chain) polar.Trajectory {
+func (s *session) trajectory(builder string, chains []*chain, training Training) polar.Trajectory {
 	out := polar.Trajectory{Status: polar.Completed, Traces: make([]polar.Trace, 0, len(chains))}
 	for _, c := range chains {
 		if c.sampled() == 0 {
@@ -137,6 +144,8 @@ func (s *session) trajectory(builder string, chains []*chain) polar.Trajectory {
 		t := c.trace()
 		s.stats.CompletionsMerged += len(t.Calls)
 		s.stats.DeliveredTokens += t.Trainable()
+		training.filter(&t, c)
+		s.stats.TrainedTokens += t.Trainable()
 		s.stats.DriftTurns += t.Drift.Turns
 		s.stats.DriftTokens += t.Drift.Tokens
 		s.stats.Splits[t.SplitReason]++
@@ -144,6 +153,7 @@ func (s *session) trajectory(builder string, chains []*chain) polar.Trajectory {
 	}
 	s.stats.ChainsTotal = len(out.Traces)
 	out.SetMeta("builder", builder)
+	out.SetMeta(creditKey, training.Credit)
 	out.SetMeta("reconstruction_stats", s.stats)
 	if len(s.untrainable) > 0 {
 		out.SetMeta("untrainable_calls", s.untrainable)
