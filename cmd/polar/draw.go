@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/term"
 
 	"polar"
-	"polar/llm"
 )
 
 // painter writes for a person: with colours on a terminal, without elsewhere.
@@ -25,7 +23,7 @@ type painter struct {
 func newPainter(w io.Writer) painter {
 	p := painter{w: w, width: 100}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.colour = os.Getenv("NO_COLOR") == ""
+		p.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 40 {
 			p.width = width
 		}
@@ -75,83 +73,6 @@ func (p painter) table(head []string, rows [][]string) {
 	for _, row := range rows {
 		line(row, "")
 	}
-}
-
-// trace draws one trace: a line of facts, its mask as a bar, and what each
-// part says.
-func (p painter) trace(t polar.Trace) {
-	facts := []string{
-		string(t.SplitReason), plural(len(t.Calls), "call"),
-		fmt.Sprintf("%d prompt + %d response tokens", len(t.PromptIDs), len(t.ResponseIDs)),
-		fmt.Sprintf("%d trained", t.Trainable()), "reward " + reward(t.Reward),
-	}
-	if t.Drift.Turns > 0 {
-		facts = append(facts, fmt.Sprintf("drift %d tokens in %s", t.Drift.Tokens, plural(t.Drift.Turns, "turn")))
-	}
-	p.printf("%s  %s\n", p.paint(bold, string(t.ID)), strings.Join(facts, ", "))
-	p.printf("  %s\n", p.maskBar(t))
-	for _, raw := range t.PromptMessages {
-		p.message("prompt ", raw, false)
-	}
-	for _, raw := range t.ResponseMessages {
-		m, err := llm.ParseMessage(raw)
-		p.message("", raw, err == nil && m.Role == "assistant")
-	}
-}
-
-// maskBar draws the trace from its first token to its last: dots for the
-// prompt, light cells for what came in between, full ones for what is trained.
-func (p painter) maskBar(t polar.Trace) string {
-	width := min(p.width-4, 96)
-	total := len(t.PromptIDs) + len(t.ResponseIDs)
-	if total == 0 {
-		return "(no tokens)"
-	}
-	width = min(width, total)
-	var b strings.Builder
-	for cell := range width {
-		from, to := cell*total/width, (cell+1)*total/width
-		trained, response := 0, 0
-		for i := from; i < to; i++ {
-			if i < len(t.PromptIDs) {
-				continue
-			}
-			response++
-			if t.LossMask[i-len(t.PromptIDs)] {
-				trained++
-			}
-		}
-		switch {
-		case response*2 < to-from:
-			b.WriteString(p.paint(dim, "·"))
-		case trained*2 >= response && trained > 0:
-			b.WriteString(p.paint(green, "█"))
-		default:
-			b.WriteString("░")
-		}
-	}
-	return b.String()
-}
-
-func (p painter) message(where string, raw json.RawMessage, trained bool) {
-	m, err := llm.ParseMessage(raw)
-	if err != nil {
-		p.printf("  %s%s\n", where, oneLine(string(raw), p.width-8))
-		return
-	}
-	text := m.Text()
-	if m.Reasoning != "" {
-		text = "(" + m.Reasoning + ") " + text
-	}
-	for _, c := range m.ToolCalls {
-		text += " → " + c.Name + c.Arguments
-	}
-	mark, code := "░", dim
-	if trained {
-		mark, code = "█", green
-	}
-	label := fmt.Sprintf("%s%s", where, m.Role)
-	p.printf("  %s %s\n", p.paint(code, mark), p.paint(code, fmt.Sprintf("%-16s %s", label, oneLine(text, p.width-24))))
 }
 
 // oneLine makes s fit a line of a terminal and harmless to it.

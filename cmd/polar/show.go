@@ -1,144 +1,100 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"polar"
-	"polar/api"
-	"polar/calllog"
 	"polar/llm"
-	"polar/rawjson"
 )
 
-// shown is all that polar show can know of a session.
-type shown struct {
-	Session polar.SessionID     `json:"session_id"`
-	State   *api.SessionSummary `json:"state,omitempty"`
-	Result  *polar.Result       `json:"result,omitempty"`
-	Attempt int                 `json:"attempt"`
-	Calls   []polar.Call        `json:"calls"`
+// showOptions is what polar show is asked for.
+type showOptions struct {
+	from                  archive
+	asJSON, tokens, stats bool
+	trace                 string
+	attempt               int
 }
 
 func showCommand() *cobra.Command {
-	var (
-		server  remote
-		asJSON  bool
-		dataDir string
-		attempt int
-	)
+	var o showOptions
 	cmd := &cobra.Command{
-		Use:   "show SESSION",
+		Use:   "show SESSION|TASK",
 		Short: "Show one session: how it ended, its calls, its traces drawn",
 		Example: `  polar show hello.0
-  polar show hello.0 --attempt 1
-  polar show hello.0 --data-dir ./polar-data`,
-		Args: arguments(1, 1, "one session id"),
+  polar show hello.0 --tokens --trace trace-001
+  polar show hello --stats
+  polar show hello.0 --attempt 1 --data-dir ./polar-data`,
+		Args: arguments(1, 1, "one session id, or with --stats a task id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id := polar.SessionID(args[0])
-			if !polar.ValidID(args[0]) {
+			switch {
+			case !polar.ValidID(args[0]):
 				return usagef("%q is not a session id", args[0])
+			case o.attempt < 0:
+				return usagef("--attempt is %d, must be 1 or more", o.attempt)
+			case o.stats && (o.tokens || o.trace != "" || o.attempt != 0):
+				return usagef("--stats is of whole sessions: it goes with no --tokens, --trace or --attempt")
+			case o.stats:
+				return showStats(cmd, &o.from, args[0], o.asJSON)
 			}
-			if attempt < 0 {
-				return usagef("--attempt is %d, must be 1 or more", attempt)
-			}
-			var s shown
-			var err error
-			if dataDir != "" {
-				s, err = showFromDisk(dataDir, id, attempt)
-			} else {
-				s, err = showFromServer(cmd.Context(), server.client(), id, attempt)
-			}
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
-			}
-			newPainter(cmd.OutOrStdout()).session(s)
-			return nil
+			return o.show(cmd, polar.SessionID(args[0]))
 		},
 	}
-	server.flags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&dataDir, "data-dir", "", "read the call log in this data folder, without a server")
-	cmd.Flags().IntVar(&attempt, "attempt", 0, "which attempt's calls (default: the newest)")
+	o.from.flags(cmd)
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.tokens, "tokens", false, "list the tokens of a trace with mask and logprob")
+	cmd.Flags().StringVar(&o.trace, "trace", "", "show this trace only (with --tokens: the first, unless named)")
+	cmd.Flags().BoolVar(&o.stats, "stats", false, "print what became of the calls, of a session or all of a task")
+	cmd.Flags().IntVar(&o.attempt, "attempt", 0, "which attempt's calls (default: the newest)")
 	return cmd
 }
 
-// result reads the whole result of a session that has ended, or nil and how it
-// stands.
-func result(ctx context.Context, client *api.Client, id polar.SessionID) (*polar.Result, *api.SessionSummary, error) {
-	raw, err := client.Session(ctx, id)
+func (o *showOptions) show(cmd *cobra.Command, id polar.SessionID) error {
+	s, err := o.from.session(cmd.Context(), id, o.attempt, false)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	o, err := rawjson.ParseObject(raw)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read session %s: %w", id, err)
+	p := newPainter(cmd.OutOrStdout())
+	if !o.tokens && o.trace == "" {
+		if o.asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+		}
+		p.session(s)
+		return nil
 	}
-	if o.Get("trajectory") == nil {
-		var state api.SessionSummary
-		return nil, &state, json.Unmarshal(raw, &state)
+	trace, err := s.trace(polar.TraceID(o.trace))
+	switch {
+	case err != nil:
+		return err
+	case o.asJSON:
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(trace)
+	case o.tokens:
+		p.tokens(*trace)
+	default:
+		p.trace(*trace)
 	}
-	var r polar.Result
-	return &r, nil, json.Unmarshal(raw, &r)
+	return nil
 }
 
-func showFromServer(ctx context.Context, client *api.Client, id polar.SessionID, attempt int) (shown, error) {
-	s := shown{Session: id}
-	var err error
-	if s.Result, s.State, err = result(ctx, client, id); err != nil {
-		return s, err
+// trace is the trace of that name; the first if none is given.
+func (s stored) trace(id polar.TraceID) (*polar.Trace, error) {
+	if s.Result == nil || len(s.Result.Trajectory.Traces) == 0 {
+		return nil, fmt.Errorf("session %s has no traces", s.Session)
 	}
-	reply, err := client.Calls(ctx, id, attempt, false)
-	if status, ok := errors.AsType[*api.StatusError](err); ok && status.Code == 404 {
-		return s, nil // it made no call yet
+	traces := s.Result.Trajectory.Traces
+	for i := range traces {
+		if id == "" || traces[i].ID == id {
+			return &traces[i], nil
+		}
 	}
-	if err != nil {
-		return s, err
-	}
-	s.Attempt = reply.Attempt
-	for _, c := range reply.Calls {
-		s.Calls = append(s.Calls, c.Call)
-	}
-	return s, nil
+	return nil, fmt.Errorf("session %s has no trace %s; it has %s to %s", s.Session, id, traces[0].ID, traces[len(traces)-1].ID)
 }
 
-func showFromDisk(dataDir string, id polar.SessionID, attempt int) (shown, error) {
-	s := shown{Session: id, Attempt: attempt}
-	dir := filepath.Join(dataDir, "calls")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return s, usagef("%s is no data folder of polar: it has no calls", dataDir)
-	}
-	attempts, err := calllog.Attempts(dir, id)
-	if err != nil {
-		return s, err
-	}
-	if len(attempts) == 0 {
-		return s, fmt.Errorf("no calls of session %s in %s", id, dataDir)
-	}
-	if s.Attempt == 0 {
-		s.Attempt = attempts[len(attempts)-1]
-	}
-	s.Calls, err = calllog.Read(dir, id, s.Attempt)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("session %s has no attempt %d; it has %s", id, s.Attempt, strings.Trim(fmt.Sprint(attempts), "[]"))
-	}
-	return s, err
-}
-
-func (p painter) session(s shown) {
+func (p painter) session(s stored) {
 	p.printf("%s", p.paint(bold, string(s.Session)))
 	switch r := s.Result; {
 	case r != nil:
@@ -163,9 +119,11 @@ func (p painter) session(s shown) {
 		p.printf("\ncalls of attempt %d\n", s.Attempt)
 		p.table(callRows(s.Calls))
 	}
-	if s.Result == nil {
+	if s.Result == nil || len(s.Result.Trajectory.Traces) == 0 {
 		return
 	}
+	p.printf("\n")
+	p.forest(s.Result.Trajectory)
 	for _, t := range s.Result.Trajectory.Traces {
 		p.printf("\n")
 		p.trace(t)
