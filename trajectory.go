@@ -2,6 +2,7 @@ package polar
 
 import (
 	"encoding/json"
+	"slices"
 
 	"polar/llm"
 )
@@ -144,20 +145,19 @@ func (t Trace) Trainable() int {
 }
 
 // Reward is the session's reward: the one its evaluation names, else that of
-// the first trace that has one.
+// the first trace that has one; nil if no trace has any.
 func (t Trajectory) Reward() *float64 {
+	i := slices.IndexFunc(t.Traces, func(tr Trace) bool { return tr.Reward != nil })
+	if i < 0 {
+		return nil
+	}
 	var evaluation struct {
 		Reward *float64 `json:"reward"`
 	}
 	if raw := t.Metadata["evaluation"]; raw != nil && json.Unmarshal(raw, &evaluation) == nil && evaluation.Reward != nil {
 		return evaluation.Reward
 	}
-	for _, tr := range t.Traces {
-		if tr.Reward != nil {
-			return tr.Reward
-		}
-	}
-	return nil
+	return t.Traces[i].Reward
 }
 
 // SetMeta puts a value into the metadata.

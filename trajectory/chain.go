@@ -36,12 +36,24 @@ type link struct {
 
 func newChain(first *turn, reason polar.SplitReason, parent *chain) *chain {
 	c := &chain{links: []link{{turn: first}}, reason: reason, parent: parent}
-	c.conversation = c
-	if parent != nil && (reason != polar.SplitFork || parent.links[0].turn.mark.role != first.mark.role) {
-		c.conversation = parent.conversation
-	}
+	c.join()
 	first.chain = c
 	return c
+}
+
+// join finds the conversation that the chain is part of. A fork begins one of
+// its own, unless it is into another role, and so does another thread, unless
+// it is where a compaction is made.
+func (c *chain) join() {
+	c.conversation = c
+	if c.parent == nil {
+		return
+	}
+	from, to := c.parent.links[0].turn, c.links[0].turn
+	compacts := c.role == polar.RoleCompaction || c.parent.role == polar.RoleCompaction
+	if (compacts || sameThread(from, to)) && (c.reason != polar.SplitFork || from.mark.role != to.mark.role) {
+		c.conversation = c.parent.conversation
+	}
 }
 
 func (c *chain) add(l link) {

@@ -2,6 +2,7 @@ package trajectory
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -55,6 +56,14 @@ func mark(c *polar.Call, instruction string) marker {
 	}
 	return marker{}
 }
+
+// thread is what a harness calls the conversation of a call, where it says so:
+// agents that open alike are told apart by it.
+func thread(c *polar.Call) string {
+	return cmp.Or(c.Headers[claudeAgent], c.Headers["thread-id"], c.Headers["x-session-id"])
+}
+
+func sameThread(a, b *turn) bool { return thread(a.call) == thread(b.call) }
 
 // codexRole reads what Codex sends with its calls.
 func codexRole(headers map[string]string) marker {

@@ -56,8 +56,9 @@ type PrefixConfig struct {
 // vote) is a fork of the first such. A call that follows none at all is
 // history_rewritten if one of these finds an earlier call, in this order: the
 // one whose answer is the last earlier answer among its assistant messages; the
-// latest that opens alike, up to and with the first user message; the latest of
-// the 16 before it whose whole answer, of 100 bytes or more, stands in one of
+// latest that opens alike, up to and with the first user message, in the same
+// thread where the harness names threads; the latest of the 16 before it, in the
+// same thread, whose whole answer, of 100 bytes or more, stands in one of
 // its other messages (a summary); where messages were not recorded, the one
 // that shares most tokens, if that is half of the shorter prompt. Else it is a
 // root.

@@ -2,10 +2,10 @@ package trajectory
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"slices"
 	"strings"
 
+	"polar"
 	"polar/llm"
 )
 
@@ -38,7 +38,7 @@ func (h *history) rewrittenInto(t *turn) *turn {
 	if j := h.answeredWithin(t); j != nil {
 		return j
 	}
-	if key, ok := opening(t.call.Messages); ok {
+	if key, ok := opening(t.call); ok {
 		if j := h.openings[key]; j != nil {
 			return j
 		}
@@ -59,7 +59,7 @@ func (h *history) index() {
 		if a := t.answered(); a.readable && !a.empty {
 			h.answers[a.key] = t
 		}
-		if key, ok := opening(t.call.Messages); ok {
+		if key, ok := opening(t.call); ok {
 			h.openings[key] = t
 		}
 	}
@@ -80,10 +80,11 @@ func (h *history) answeredWithin(t *turn) *turn {
 	return nil
 }
 
-// opening is a key of the messages up to and with the first of a user.
-func opening(messages []json.RawMessage) (key [sha256.Size]byte, ok bool) {
-	var b []byte
-	for _, m := range messages {
+// opening is a key of the thread, if it has a name, and of the messages up to
+// and with the first of a user.
+func opening(c *polar.Call) (key [sha256.Size]byte, ok bool) {
+	b := appendCounted(nil, thread(c))
+	for _, m := range c.Messages {
 		b = appendCounted(b, string(m))
 		if role(m) == "user" {
 			return sha256.Sum256(b), true
@@ -102,7 +103,7 @@ func (h *history) quotedBy(t *turn) *turn {
 	}
 	for i := h.seen - 1; i >= max(0, h.seen-quotedTurns); i-- {
 		a := h.turns[i].answered()
-		if len(a.text) < quotedBytes {
+		if len(a.text) < quotedBytes || !sameThread(h.turns[i], t) {
 			continue
 		}
 		for _, text := range texts {

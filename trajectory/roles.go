@@ -45,7 +45,8 @@ func setupOf(c *polar.Call) setup {
 
 // cast gives the chains, which are in canonical order, their roles: the role a
 // call gives away itself, else by which conversation is the main one and what
-// the others are to it. A compaction gets the conversation it is part of.
+// the others are to it. What the links said of a compaction, or of an agent that
+// was only told what another answered, is put right.
 func cast(chains []*chain, instruction string) {
 	unmarked := make([]*chain, 0, len(chains))
 	for _, c := range chains {
@@ -65,9 +66,13 @@ func cast(chains []*chain, instruction string) {
 		}
 	}
 	for i, c := range chains {
-		if c.role == polar.RoleCompaction && c.parent == nil {
+		switch {
+		case c.role == polar.RoleCompaction && c.parent == nil:
 			adopt(chains, i)
+		case c.links[0].turn.quotes && c.role != polar.RoleCompaction && c.parent.role != polar.RoleCompaction && c.role != c.parent.role:
+			c.parent, c.reason = nil, polar.SplitRoot // it was told an answer of another's
 		}
+		c.join()
 	}
 }
 
@@ -205,11 +210,6 @@ func adopt(chains []*chain, i int) {
 			continue
 		}
 		c.parent, c.reason = before, polar.SplitRewritten
-		for _, other := range chains[i:] {
-			if other.conversation == c {
-				other.conversation = before.conversation
-			}
-		}
 		return
 	}
 }
