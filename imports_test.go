@@ -38,6 +38,9 @@ var imports = map[string][]string{
 	"trajectory":            {".", "llm", "rawjson"},
 	"evaluate":              {".", "sandbox", "llm", "rawjson"},
 
+	// Results as trainers read them.
+	"export": {".", "llm", "rawjson"},
+
 	// What survives.
 	"calllog": {".", "llm", "rawjson"},
 	"store":   {".", "api", "llm", "rawjson"},
