@@ -53,6 +53,10 @@ func OpenBlobs(dir string) (*Blobs, error) {
 	return b, nil
 }
 
+// BlobsIn reads the blobs in a folder that another process may be writing. It
+// makes and clears away nothing.
+func BlobsIn(dir string) *Blobs { return &Blobs{dir: dir} }
+
 // Put stores all of r and returns its content address and size.
 func (b *Blobs) Put(ctx context.Context, r io.Reader) (hash string, size int64, err error) {
 	defer func() {

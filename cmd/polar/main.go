@@ -82,7 +82,7 @@ func newRoot() *cobra.Command {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		serveCommand(), submitCommand(), statusCommand(), cancelCommand(), showCommand(), verifyCommand(),
+		serveCommand(), submitCommand(), statusCommand(), cancelCommand(), showCommand(), exportCommand(), verifyCommand(),
 		simCommand(), demoCommand(), doctorCommand(), agentCommand(), versionCommand(),
 	)
 	return root
