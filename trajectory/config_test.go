@@ -38,6 +38,9 @@ func TestSettingsAreStrict(t *testing.T) {
 		"a tokenizer":                 {`{"tokenizer_name_or_path":"x"}`, "tokenizer_name_or_path: unknown field"},
 		"another way to treat drift":  {`{"drift":"merge"}`, `drift: is "merge", must be splice or split`},
 		"a token that cannot be":      {`{"end_of_turn_token_id":-1}`, "end_of_turn_token_id: must not be negative"},
+		"a role there is not":         {`{"train_roles":["main","boss"]}`, `train_roles: has "boss"; roles are main, subagent, compaction and auxiliary`},
+		"no role at all":              {`{"train_roles":[]}`, "train_roles: names no role: nothing would be trained on"},
+		"another rule of credit":      {`{"credit":"first"}`, `credit: is "first", must be all, main, split or last`},
 		"a token that is not a token": {`{"end_of_turn_token_id":"<eot>"}`, "end_of_turn_token_id: string given, an integer expected"},
 	}
 	for name, test := range tests {
@@ -49,7 +52,9 @@ func TestSettingsAreStrict(t *testing.T) {
 			}
 		})
 	}
-	if _, err := polar.Opener(trajectory.PerRequest)(json.RawMessage(`{"drift":"split"}`)); err == nil {
-		t.Error("per_request took a setting it does not have")
+	for _, config := range []string{`{"drift":"split"}`, `{"credit":"first"}`} {
+		if _, err := polar.Opener(trajectory.PerRequest)(json.RawMessage(config)); err == nil {
+			t.Errorf("per_request took %s", config)
+		}
 	}
 }

@@ -314,7 +314,7 @@ func TestPrefixMerging(t *testing.T) {
 				t.Error(diff)
 			}
 			slices.Reverse(list)
-			if diff := cmp.Diff(built(builder(t, "prefix_merging", test.config), calls(test.calls)), built(builder(t, "prefix_merging", test.config), list)); diff != "" {
+			if diff := cmp.Diff(built(builder(t, "prefix_merging", test.config), of(calls(test.calls))), built(builder(t, "prefix_merging", test.config), of(list))); diff != "" {
 				t.Errorf("another order of arrival: %s", diff)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,21 +28,23 @@ func builder(tb testing.TB, strategy, config string) trajectory.Builder {
 	return b
 }
 
+const everyRole = `"train_roles":["main","subagent","compaction","auxiliary"]`
+
 // strategies are all builders, each with whether its contexts are the engine's.
 var strategies = []struct {
 	name, config string
 	faithful     bool
 }{
-	{"per_request", `{}`, true},
-	{"prefix_merging", `{"drift":"split"}`, true},
-	{"prefix_merging", `{}`, false},
-	{"prefix_merging", `{"drift":"splice","end_of_turn_token_id":2}`, false},
+	{"per_request", `{` + everyRole + `}`, true},
+	{"prefix_merging", `{"drift":"split",` + everyRole + `}`, true},
+	{"prefix_merging", `{` + everyRole + `}`, false},
+	{"prefix_merging", `{"drift":"splice","end_of_turn_token_id":2,"credit":"split","mark_tool_errors":true,` + everyRole + `}`, false},
 }
 
 func TestInvariantsHoldForAnyCalls(t *testing.T) {
 	t.Parallel()
 	for _, s := range strategies {
-		t.Run(s.name+s.config, func(t *testing.T) {
+		t.Run(s.name+strings.ReplaceAll(s.config, everyRole, ""), func(t *testing.T) {
 			t.Parallel()
 			build := builder(t, s.name, s.config)
 			rapid.Check(t, func(t *rapid.T) {
@@ -50,10 +53,10 @@ func TestInvariantsHoldForAnyCalls(t *testing.T) {
 					t.Fatal(err)
 				}
 				shuffled := rapid.Permutation(w.calls).Draw(t, "order")
-				if diff := cmp.Diff(built(build, w.calls), built(build, shuffled)); diff != "" {
+				if diff := cmp.Diff(built(build, w.record(w.calls)), built(build, w.record(shuffled))); diff != "" {
 					t.Fatalf("another order of arrival gives another trajectory:\n%s", diff)
 				}
-				if diff := cmp.Diff(built(build, w.calls), built(build, w.standalone())); diff != "" {
+				if diff := cmp.Diff(built(build, w.record(w.calls)), built(build, w.record(w.standalone()))); diff != "" {
 					t.Fatalf("how prompts are kept changes the trajectory:\n%s", diff)
 				}
 			})
@@ -66,8 +69,8 @@ func drawWorld(t *rapid.T) *world {
 	return newWorld(pick, rapid.IntRange(0, 12).Draw(t, "calls"), rapid.Bool().Draw(t, "messages"))
 }
 
-func built(build trajectory.Builder, calls []polar.Call) string {
-	tr, err := build(of(calls))
+func built(build trajectory.Builder, r trajectory.Record) string {
+	tr, err := build(r)
 	if err != nil {
 		return err.Error()
 	}
@@ -81,7 +84,7 @@ func built(build trajectory.Builder, calls []polar.Call) string {
 // broken says which invariant of the contract the trajectory of w breaks.
 func broken(build trajectory.Builder, w *world, faithful bool) error {
 	before := fmt.Sprint(w.calls)
-	tr, err := build(of(w.calls))
+	tr, err := build(w.record(w.calls))
 	if err != nil {
 		return err
 	}
@@ -111,6 +114,9 @@ func broken(build trajectory.Builder, w *world, faithful bool) error {
 			return fmt.Errorf("%s has the parent %s, which is not before it", trace.ID, trace.ParentID)
 		}
 		ids[trace.ID] = true
+		if !slices.Contains(polar.Roles(), trace.Role) || len(trace.Metadata["role_evidence"]) < 3 {
+			return fmt.Errorf("%s has the role %q by %s", trace.ID, trace.Role, trace.Metadata["role_evidence"])
+		}
 		if err := brokenTrace(trace, byID, flat, faithful); err != nil {
 			return fmt.Errorf("%s: %w", trace.ID, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"polar"
 	"polar/llm"
+	"polar/trajectory"
 )
 
 const (
@@ -26,13 +27,15 @@ type choices func(n int) int
 type world struct {
 	pick     choices
 	messages bool
-	calls    []polar.Call
-	flat     []llm.IDs
-	prompts  []*polar.Prompt
+	// roles says that calls have tools and what tells their role.
+	roles   bool
+	calls   []polar.Call
+	flat    []llm.IDs
+	prompts []*polar.Prompt
 }
 
 func newWorld(pick choices, calls int, messages bool) *world {
-	w := &world{pick: pick, messages: messages}
+	w := &world{pick: pick, messages: messages, roles: messages}
 	for range calls {
 		w.step()
 	}
@@ -113,6 +116,9 @@ func (w *world) add(prompt llm.IDs, messages []json.RawMessage) {
 	if w.messages {
 		call.Messages, call.Reply = messages, message("assistant", answer)
 	}
+	if w.roles {
+		w.disguise(&call)
+	}
 	switch w.pick(16) {
 	case 0:
 		call.Delivered = false
@@ -128,6 +134,37 @@ func (w *world) add(prompt llm.IDs, messages []json.RawMessage) {
 		call.Version = fmt.Sprint("v", w.pick(2))
 	}
 	w.calls, w.flat = append(w.calls, call), append(w.flat, prompt)
+}
+
+// disguise makes the call one of an agent, of its sub-agent or of neither.
+func (w *world) disguise(c *polar.Call) {
+	tool := func(name string) json.RawMessage {
+		return json.RawMessage(`{"type":"function","function":{"name":"` + name + `"}}`)
+	}
+	switch w.pick(12) {
+	case 0:
+		c.Headers = map[string]string{"x-parent-session-id": "s1", "x-session-id": fmt.Sprint("s", 2+w.pick(2))}
+	case 1:
+		c.Tools = []json.RawMessage{tool("complete_task")}
+	case 2:
+		c.Messages = slices.Concat(c.Messages, []json.RawMessage{json.RawMessage(user("CRITICAL: Respond with TEXT ONLY"))})
+	case 3:
+		c.Messages = slices.Concat([]json.RawMessage{json.RawMessage(`{"role":"system","content":"You are a title generator"}`)}, c.Messages)
+	case 4:
+		c.Messages = slices.Concat([]json.RawMessage{json.RawMessage(`{"role":"system","content":"You are another"}`)}, c.Messages)
+	case 5, 6:
+	default:
+		c.Tools = []json.RawMessage{tool("ls")}
+	}
+}
+
+// record is the calls, with the question of one of them for an instruction.
+func (w *world) record(calls []polar.Call) trajectory.Record {
+	r := trajectory.Record{Calls: calls}
+	if w.messages && len(w.flat) > 0 {
+		r.Instruction = fmt.Sprint([]int32(w.flat[len(w.flat)/2]))
+	}
+	return r
 }
 
 // delta makes the prompt say what it adds to an earlier one, which may be any,
