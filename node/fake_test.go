@@ -272,7 +272,8 @@ func plugins(tb testing.TB) node.Plugins {
 			"mini":  polar.Opener(harness.MiniWith("/opt/polar")),
 		},
 		Builders: polar.Registry[trajectory.Builder]{
-			"per_request": polar.Opener(perCall),
+			"per_request":    polar.Opener(perCall),
+			"prefix_merging": polar.Opener(trajectory.PrefixMerging),
 			"broken": func(json.RawMessage) (trajectory.Builder, error) {
 				return func(trajectory.Record) (polar.Trajectory, error) { return polar.Trajectory{}, errors.New("no way") }, nil
 			},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -301,6 +302,31 @@ func TestRewardsOfTracesWinOverThatOfTheSession(t *testing.T) {
 	r, _ := one(t, task, &recorder{calls: []polar.Call{goodCall("a", 1), goodCall("b", 2)}}, nil)
 	if tr := r.Trajectory.Traces; *tr[0].Reward != 1 || *tr[1].Reward != 0.25 || tr[1].RewardComponents["c"] != 1 {
 		t.Errorf("traces %+v", tr)
+	}
+}
+
+func TestTheInstructionTellsTheMainConversationAndCreditGoesByIt(t *testing.T) {
+	t.Parallel()
+	asked := func(c polar.Call, prompt llm.IDs, system, text string) polar.Call {
+		c.Prompt = polar.NewPrompt(nil, 0, prompt)
+		c.Messages = []json.RawMessage{
+			json.RawMessage(fmt.Sprintf(`{"role":"system","content":%q}`, system)), json.RawMessage(fmt.Sprintf(`{"role":"user","content":%q}`, text)),
+		}
+		return c
+	}
+	task := shell("true")
+	task.Instruction = "say hello"
+	task.Builder = polar.Strategy{Strategy: "prefix_merging", Config: json.RawMessage(`{"credit":"main"}`)}
+	task.Evaluator = evaluator("session_completed", `{}`)
+	r, _ := one(t, task, &recorder{calls: []polar.Call{
+		asked(goodCall("a", 1), llm.IDs{1, 2}, "a helper", "look around"), asked(goodCall("b", 2), llm.IDs{3, 4}, "an agent", "Please say hello."),
+	}}, nil)
+	traces := r.Trajectory.Traces
+	if len(traces) != 2 || traces[0].Role != polar.RoleSubagent || traces[1].Role != polar.RoleMain {
+		t.Fatalf("traces %+v", traces)
+	}
+	if traces[0].Reward != nil || traces[0].Trainable() != 0 || traces[1].Reward == nil || *traces[1].Reward != 1 || traces[1].Trainable() != 2 {
+		t.Errorf("traces %+v", traces)
 	}
 }
 
