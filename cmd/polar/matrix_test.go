@@ -249,6 +249,12 @@ func (m *matrixRig) post(t *testing.T, key string, w wire, history []any, stream
 			t.Errorf("the harness is shown %s", hidden)
 		}
 	}
+	return documents(t, body, stream)
+}
+
+// documents are the documents of an answer.
+func documents(t *testing.T, body string, stream bool) []map[string]any {
+	t.Helper()
 	texts := []string{body}
 	if stream {
 		texts = texts[:0]
