@@ -3,6 +3,7 @@ package trajectory_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,7 +147,7 @@ func TestTwoThousandCallsOfAllRoles(t *testing.T) {
 	var list []polar.Call
 	for i, c := range main {
 		c.Tools, c.Messages, c.Reply = tools, messages, json.RawMessage(assistant(fmt.Sprint("answer ", i)))
-		messages = append(messages[:len(messages):len(messages)], c.Reply, json.RawMessage(user(fmt.Sprint("result ", i))))
+		messages = append(slices.Clip(messages), c.Reply, json.RawMessage(user(fmt.Sprint("result ", i))))
 		list = append(list, c)
 		if i%9 == 0 {
 			child := recorded([]request{{openChild, "ls", []said{{"user", fmt.Sprint("part ", i)}}, "Done."}})[0]

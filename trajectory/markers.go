@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"polar"
@@ -162,14 +163,14 @@ func find(phrases []phrase, instruction string, texts ...string) marker {
 // lastUserText is the last message if it is a user's, but for what a harness
 // adds after it as system.
 func lastUserText(messages []json.RawMessage) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		switch role(messages[i]) {
+	for _, m := range slices.Backward(messages) {
+		switch role(m) {
 		case "system", "developer":
-			continue
 		case "user":
-			return text(messages[i])
+			return text(m)
+		default:
+			return ""
 		}
-		break
 	}
 	return ""
 }

@@ -76,7 +76,8 @@ var (
 	codexTools    = "exec_command write_stdin multi_agent_v1"
 	claudeOpening = []said{
 		{"system", "You are an interactive agent that helps users"},
-		{"user", "<system-reminder>\nAs you answer</system-reminder>" + task}, {"system", "Available agent types for the Agent tool"},
+		{"user", "<system-reminder>\nAs you answer</system-reminder>" + task},
+		{"system", "Available agent types for the Agent tool"},
 	}
 	claudeTools  = "Agent Bash Edit Read Write"
 	claude       = map[string]string{"x-app": "cli", "x-claude-code-session-id": "ab9a"}
@@ -99,8 +100,10 @@ func TestRolesOfHarnesses(t *testing.T) {
 		"Codex with a sub-agent, on whose thread the task is quoted": {
 			[]request{
 				{codexHeaders("t1", `"request_kind":"turn","thread_source":"user"`), codexTools, codexOpening, "Delegating."},
-				{codexHeaders("t2", `"request_kind":"turn","thread_source":"subagent"`, "x-openai-subagent", "collab_spawn", "x-codex-parent-thread-id", "t1"),
-					"exec_command write_stdin", then(codexOpening[:2], said{"user", task + ". SUBAGENT"}), "Done."},
+				{
+					codexHeaders("t2", `"request_kind":"turn","thread_source":"subagent"`, "x-openai-subagent", "collab_spawn", "x-codex-parent-thread-id", "t1"),
+					"exec_command write_stdin", then(codexOpening[:2], said{"user", task + ". SUBAGENT"}), "Done.",
+				},
 				{codexHeaders("t1", `"request_kind":"turn","thread_source":"user"`), codexTools, then(codexOpening, said{"assistant", "Delegating."}, said{"tool", "Done."}), "All done."},
 			},
 			[]string{"main instruction root/0 c0 c2", "subagent x-openai-subagent root/0 c1"},

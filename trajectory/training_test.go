@@ -59,11 +59,13 @@ func TestWhatIsTrainedOnAndRewarded(t *testing.T) {
 		want    []string
 	}{
 		"all but auxiliary": {
-			`{}`, trajectory.Rewards{},
+			`{}`,
+			trajectory.Rewards{},
 			[]string{"auxiliary" + notAuxiliary, "main trained", "subagent trained", "compaction trained", "main trained"},
 		},
 		"some roles": {
-			`{"train_roles":["subagent","auxiliary"]}`, trajectory.Rewards{},
+			`{"train_roles":["subagent","auxiliary"]}`,
+			trajectory.Rewards{},
 			[]string{
 				"auxiliary trained", `main {"masked":true,"trainable":false,"reason":"role","detail":"main"}`, "subagent trained",
 				`compaction {"masked":true,"trainable":false,"reason":"role","detail":"compaction"}`,
@@ -71,34 +73,41 @@ func TestWhatIsTrainedOnAndRewarded(t *testing.T) {
 			},
 		},
 		"credit to all": {
-			`{}`, trajectory.Rewards{Session: &one},
+			`{}`,
+			trajectory.Rewards{Session: &one},
 			[]string{"auxiliary 1" + notAuxiliary, "main trained 1", "subagent trained 1", "compaction trained 1", "main trained 1"},
 		},
 		"credit to main": {
-			`{"credit":"main"}`, trajectory.Rewards{Session: &one},
+			`{"credit":"main"}`,
+			trajectory.Rewards{Session: &one},
 			[]string{"auxiliary" + notAuxiliary, "main trained 1", "subagent" + notMain, "compaction" + notMain, "main trained 1"},
 		},
 		"credit split over what is trained on": {
-			`{"credit":"split"}`, trajectory.Rewards{Session: &one},
+			`{"credit":"split"}`,
+			trajectory.Rewards{Session: &one},
 			[]string{"auxiliary" + notAuxiliary, "main trained 0.25", "subagent trained 0.25", "compaction trained 0.25", "main trained 0.25"},
 		},
 		"credit to the last": {
-			`{"credit":"last"}`, trajectory.Rewards{Session: &one},
+			`{"credit":"last"}`,
+			trajectory.Rewards{Session: &one},
 			[]string{"auxiliary" + notAuxiliary, "main" + notLast, "subagent" + notLast, "compaction" + notLast, "main trained 1"},
 		},
 		"credit to the last that is trained on, when main is not": {
-			`{"credit":"last","train_roles":["subagent","compaction"]}`, trajectory.Rewards{Session: &one},
+			`{"credit":"last","train_roles":["subagent","compaction"]}`,
+			trajectory.Rewards{Session: &one},
 			[]string{
 				"auxiliary" + notAuxiliary, `main {"masked":true,"trainable":false,"reason":"role","detail":"main"}`, "subagent" + notLast, "compaction trained 1",
 				`main {"masked":true,"trainable":false,"reason":"role","detail":"main"}`,
 			},
 		},
 		"the rewards of traces win over every rule": {
-			`{"credit":"last"}`, trajectory.Rewards{Session: &one, Traces: []float64{1, 2, 3, 4, 5}},
+			`{"credit":"last"}`,
+			trajectory.Rewards{Session: &one, Traces: []float64{1, 2, 3, 4, 5}},
 			[]string{"auxiliary 1" + notAuxiliary, "main trained 2", "subagent trained 3", "compaction trained 4", "main trained 5"},
 		},
 		"no reward leaves nobody out": {
-			`{"credit":"main"}`, trajectory.Rewards{},
+			`{"credit":"main"}`,
+			trajectory.Rewards{},
 			[]string{"auxiliary" + notAuxiliary, "main trained", "subagent trained", "compaction trained", "main trained"},
 		},
 	}
