@@ -22,18 +22,20 @@ type container interface {
 	end() error
 }
 
-// pieceBytes is how much text makes a piece: what a crash costs and what is held
-// in memory. It is part of what decides the bytes of compressed files.
-const pieceBytes = 4 << 20
+// defaultPiece is what Config.PieceBytes is when it is not set.
+const defaultPiece = 4 << 20
 
-func newContainer(kind string, w io.Writer, f format) (container, error) {
+func newContainer(kind string, w io.Writer, f format, piece int) (container, error) {
+	if piece == 0 {
+		piece = defaultPiece
+	}
 	switch kind {
 	case JSONL:
-		return &lines{w: w}, nil
+		return &lines{w: w, piece: piece}, nil
 	case JSONLZstd:
 		// One goroutine: with several the bytes may differ from run to run.
 		enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
-		return &lines{w: w, enc: enc}, err
+		return &lines{w: w, enc: enc, piece: piece}, err
 	}
 	codec := compress.Codec(&parquetzstd.Codec{Level: parquetzstd.DefaultLevel, Concurrency: 1})
 	writer := parquet.NewWriter(w, parquet.SchemaOf(f.columns), parquet.Compression(codec), parquet.CreatedBy("polar", "", ""))
@@ -51,10 +53,11 @@ func encode(v any) ([]byte, error) {
 
 // lines is JSON lines, plain or with each piece in a zstd frame of its own.
 type lines struct {
-	w    io.Writer
-	enc  *zstd.Encoder
-	text bytes.Buffer
-	zip  []byte
+	w     io.Writer
+	enc   *zstd.Encoder
+	piece int
+	text  bytes.Buffer
+	zip   []byte
 	// since counts the bytes of text since the last cut that was asked for.
 	since int
 }
@@ -67,13 +70,13 @@ func (l *lines) add(row any, _ int) error {
 		return fmt.Errorf("write row as JSON: %w", err)
 	}
 	l.since += l.text.Len() - before
-	if l.text.Len() >= pieceBytes {
+	if l.text.Len() >= l.piece {
 		return l.flush()
 	}
 	return nil
 }
 
-func (l *lines) full() bool { return l.since >= pieceBytes }
+func (l *lines) full() bool { return l.since >= l.piece }
 
 func (l *lines) flush() error {
 	if l.text.Len() == 0 {

@@ -26,7 +26,7 @@ func ToFile(ctx context.Context, c Config, path string) (sum Summary, err error)
 		return Summary{}, p.explain(err)
 	}
 	counted := &counter{w: p.file, n: j.state.Offset}
-	if j.out, err = newContainer(c.Container, counted, j.form); err != nil {
+	if j.out, err = newContainer(c.Container, counted, j.form, c.PieceBytes); err != nil {
 		return Summary{}, errors.Join(err, p.file.Close())
 	}
 	if p.resumable {

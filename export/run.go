@@ -16,6 +16,10 @@ type Config struct {
 	Format    string
 	Container string
 	Filter    Filter
+	// PieceBytes is how much text is written and made durable at a time: what a
+	// crash costs, and what is held in memory. Each piece is a zstd frame of its
+	// own. 0 means 4 MiB.
+	PieceBytes int
 	// Resume goes on with what an earlier export of the same kind left.
 	Resume bool
 	// Progress is told how far it is, in the order of commits; nil is not told.
@@ -79,7 +83,7 @@ func ToWriter(ctx context.Context, c Config, w io.Writer) (Summary, error) {
 		return Summary{}, polar.Invalid("resume", "needs a file to go on with")
 	}
 	counted := &counter{w: w}
-	if j.out, err = newContainer(c.Container, counted, j.form); err != nil {
+	if j.out, err = newContainer(c.Container, counted, j.form, c.PieceBytes); err != nil {
 		return Summary{}, err
 	}
 	if err := j.run(ctx); err != nil {
