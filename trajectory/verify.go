@@ -102,22 +102,19 @@ func (c *check) report(trace polar.TraceID, offset, invariant int, format string
 	})
 }
 
-// filter is a trace's training_filter as far as it is checked.
-type filter struct {
-	Masked bool   `json:"masked"`
-	Reason string `json:"reason"`
-}
-
-// filtered reports whether the trace says that it is kept from training.
+// filtered reports whether the trace says that it is kept from training, and why.
 func filtered(t *polar.Trace) bool {
-	var f filter
-	raw := t.Metadata["training_filter"]
-	return raw != nil && json.Unmarshal(raw, &f) == nil && f.Masked && f.Reason != ""
+	f, ok := readFilter(t)
+	return ok && f.Masked && f.Reason != ""
 }
 
 // session checks what the traces are to one another and to the counts.
 func (c *check) session() {
 	tr := &c.result.Trajectory
+	var says stats
+	if raw := tr.Metadata["reconstruction_stats"]; raw != nil && json.Unmarshal(raw, &says) == nil && says.ChainsTotal > len(tr.Traces) {
+		c.report("", -1, InvariantTrained, "%d of its %d traces are not there (a file exported with --role is not whole)", says.ChainsTotal-len(tr.Traces), says.ChainsTotal)
+	}
 	seen := map[polar.TraceID]bool{}
 	calls := map[polar.CallID]polar.TraceID{}
 	for i := range tr.Traces {
@@ -146,7 +143,7 @@ func (c *check) session() {
 // agent's doing.
 func (c *check) unusable() {
 	r := c.result
-	why := ""
+	var why string
 	switch {
 	case r.Failure != nil && r.Failure.Blame == polar.BlameService:
 		why = "the service failed"
@@ -196,7 +193,7 @@ func (c *check) stats(merged int) {
 		what      string
 		says, are int
 	}{
-		{"chains_total", s.ChainsTotal, len(c.result.Trajectory.Traces)},
+		{"chains_total", min(s.ChainsTotal, len(c.result.Trajectory.Traces)), len(c.result.Trajectory.Traces)},
 		{"completions_merged", s.CompletionsMerged, merged},
 		{"drift_turns", s.DriftTurns, drift.Turns},
 		{"drift_tokens", s.DriftTokens, drift.Tokens},

@@ -171,6 +171,14 @@ func TestEveryViolationIsFound(t *testing.T) {
 			spoil: func(r *polar.Result) { editStats(r, `"fork":1`, `"drift":1`) },
 			alone: true, invariant: trajectory.InvariantCounted, want: "splits says 1 of drift, the traces have 0",
 		},
+		"a trace that was dropped": {
+			spoil: func(r *polar.Result) { r.Trajectory.Traces = r.Trajectory.Traces[:1] },
+			alone: true, invariant: trajectory.InvariantTrained, want: "s: 1 of its 2 traces are not there",
+		},
+		"a trace that nobody counted": {
+			spoil: func(r *polar.Result) { editStats(r, `"chains_total":2`, `"chains_total":1`) },
+			alone: true, invariant: trajectory.InvariantCounted, want: "chains_total is 1, the traces have 2",
+		},
 		"no counts": {
 			spoil: func(r *polar.Result) { delete(r.Trajectory.Metadata, "reconstruction_stats") },
 			alone: true, invariant: trajectory.InvariantCounted, want: "there are no reconstruction_stats",
