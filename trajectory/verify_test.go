@@ -50,6 +50,37 @@ func TestWhatIsBuiltIsVerified(t *testing.T) {
 	}
 }
 
+func TestWhatCreditMasksIsVerified(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{
+		`{"credit":"main"}`, `{"credit":"last","drift":"split"}`, `{"credit":"split","train_roles":["subagent","auxiliary"]}`, `{"mark_tool_errors":true}`,
+	} {
+		t.Run(config, func(t *testing.T) {
+			t.Parallel()
+			build := builder(t, "prefix_merging", config)
+			rapid.Check(t, func(t *rapid.T) {
+				w := drawWorld(t)
+				record := trajectory.Record{Calls: w.calls}
+				tr, err := build(record)
+				if err != nil {
+					t.Fatal(err)
+				}
+				one := 1.0
+				if err := trajectory.Reward(&tr, trajectory.Rewards{Session: &one}); err != nil {
+					t.Fatal(err)
+				}
+				r := reread(t, tr)
+				if err := trajectory.Verify(r, w.calls); err != nil {
+					t.Fatal(err)
+				}
+				if err := trajectory.Rebuild(r, build, record); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
 // ledger is a session with a chain of three calls, a fork and an abandoned answer.
 func ledger() []polar.Call {
 	return calls([]asked{
@@ -251,7 +282,7 @@ func TestATraceKeptFromTrainingIsStillHeldAgainstItsCalls(t *testing.T) {
 		t.Errorf("masked traces built again: %v", err)
 	}
 	r.Trajectory.Traces[0].ResponseIDs[0]++
-	if err := trajectory.Verify(r, recorded); err == nil || !strings.Contains(err.Error(), "the answer of call c0 is not in it") {
+	if err := trajectory.Verify(r, recorded); err == nil || !strings.Contains(err.Error(), "response token 0: is 105, call c0 sampled 104") {
 		t.Errorf("a spoiled token: %v", err)
 	}
 }

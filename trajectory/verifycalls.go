@@ -98,7 +98,7 @@ func (c *check) replay(t *polar.Trace, calls map[polar.CallID]*polar.Call) {
 		if t.Drift.Turns == 0 && !c.faithful(t, call, start) {
 			return
 		}
-		if call.Version != "" && call.Version != version {
+		if placed := !kept || t.Drift.Turns == 0; placed && call.Version != "" && call.Version != version {
 			version = call.Version
 			if !slices.Contains(t.PolicyVersions, polar.VersionSpan{Version: version, Offset: start}) {
 				c.report(t.ID, start, InvariantForm, "policy_versions does not say that version %s starts here, with call %s", version, id)
@@ -112,7 +112,9 @@ func (c *check) replay(t *polar.Trace, calls map[polar.CallID]*polar.Call) {
 }
 
 // answerOf is where the answer of a call begins: with the next token that is
-// trained on or, where none is, with the next tokens that are the answer's.
+// trained on. Where none is, it is where the prompt ended or, after drift, with
+// the next tokens that are the answer's, which finds all answers if they are
+// there, though not always where they were put.
 func (c *check) answerOf(t *polar.Trace, call *polar.Call, at int, kept bool) int {
 	if !kept {
 		next := slices.Index(t.LossMask[at:], true)
@@ -121,6 +123,9 @@ func (c *check) answerOf(t *polar.Trace, call *polar.Call, at int, kept bool) in
 			return -1
 		}
 		return at + next
+	}
+	if start := call.Prompt.Len() - len(t.PromptIDs); t.Drift.Turns == 0 && start >= at && start+len(call.Sampled) <= len(t.ResponseIDs) {
+		return start
 	}
 	for start := at; start+len(call.Sampled) <= len(t.ResponseIDs); start++ {
 		if c.equals(t, call, start) {
