@@ -38,7 +38,7 @@ func newContainer(kind string, w io.Writer, f format, piece int) (container, err
 		return &lines{w: w, enc: enc, piece: piece}, err
 	}
 	codec := compress.Codec(&parquetzstd.Codec{Level: parquetzstd.DefaultLevel, Concurrency: 1})
-	writer := parquet.NewWriter(w, parquet.SchemaOf(f.columns), parquet.Compression(codec), parquet.CreatedBy("polar", "", ""))
+	writer := parquet.NewGenericWriter[any](w, parquet.SchemaOf(f.columns), parquet.Compression(codec), parquet.CreatedBy("polar", "", ""))
 	return &table{w: writer}, nil
 }
 
@@ -107,12 +107,12 @@ const (
 
 // table is Parquet.
 type table struct {
-	w            *parquet.Writer
+	w            *parquet.GenericWriter[any]
 	tokens, rows int
 }
 
 func (t *table) add(row any, tokens int) error {
-	if err := t.w.Write(row); err != nil {
+	if _, err := t.w.Write([]any{row}); err != nil {
 		return err
 	}
 	t.tokens += tokens
