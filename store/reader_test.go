@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -69,5 +70,32 @@ func TestReaderReadsBesideTheServer(t *testing.T) {
 	}
 	if _, err := store.OpenReader(t.Context(), filepath.Join(dir, "other.db")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestReaderReadsWhatAKilledServerLeft reads a database whose newest
+// transactions are in its log alone, without the index that a server keeps.
+func TestReaderReadsWhatAKilledServerLeft(t *testing.T) {
+	t.Parallel()
+	dir, left := t.TempDir(), t.TempDir()
+	s := open(t, dir, newClock())
+	enqueue(t, s, newTask("a", 1))
+	finish(t, s, claim(t, s, "n", 1)[0], polar.Completed)
+	for _, name := range []string{"polar.db", "polar.db-wal"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(left, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := store.OpenReader(t.Context(), filepath.Join(left, "polar.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if got, newest, err := r.ResultsAfter(t.Context(), 0, "", 10); err != nil || len(got) != 1 || newest != 1 {
+		t.Errorf("%d results of %d, %v", len(got), newest, err)
 	}
 }
