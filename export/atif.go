@@ -9,26 +9,41 @@ import (
 
 // atifRow is a trajectory of Harbor's ATIF, version 1.7.
 type atifRow struct {
-	Schema    string          `json:"schema_version"`
-	Session   polar.SessionID `json:"session_id,omitempty"`
-	ID        string          `json:"trajectory_id"`
-	Agent     atifAgent       `json:"agent"`
-	Steps     []atifStep      `json:"steps"`
-	Metrics   *atifTotals     `json:"final_metrics,omitempty"`
-	Subagents []atifRow       `json:"subagent_trajectories,omitempty"`
-	Extra     *atifExtra      `json:"extra,omitempty"`
+	Schema    string          `json:"schema_version" parquet:"schema_version"`
+	Session   polar.SessionID `json:"session_id,omitempty" parquet:"session_id"`
+	ID        string          `json:"trajectory_id" parquet:"trajectory_id"`
+	Agent     atifAgent       `json:"agent" parquet:"agent"`
+	Steps     []atifStep      `json:"steps" parquet:"-"`
+	Metrics   *atifTotals     `json:"final_metrics,omitempty" parquet:"final_metrics,optional"`
+	Subagents []atifRow       `json:"subagent_trajectories,omitempty" parquet:"-"`
+	Extra     *atifExtra      `json:"extra,omitempty" parquet:"extra,optional"`
+}
+
+// atifColumns is an atifRow in Parquet.
+type atifColumns struct {
+	atifRow
+	Steps     string `parquet:"steps,json"`
+	Subagents string `parquet:"subagent_trajectories,json,optional"`
+}
+
+func (a atifRow) columns(text *jsonText) any {
+	row := atifColumns{atifRow: a, Steps: text.of(a.Steps)}
+	if len(a.Subagents) > 0 {
+		row.Subagents = text.of(a.Subagents)
+	}
+	return row
 }
 
 type atifAgent struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
+	Name    string `json:"name" parquet:"name"`
+	Version string `json:"version" parquet:"version"`
 }
 
 type atifExtra struct {
-	Task   polar.TaskID `json:"task_id,omitempty"`
-	Status polar.Status `json:"status,omitempty"`
-	Role   polar.Role   `json:"role,omitempty"`
-	Reward *float64     `json:"reward,omitempty"`
+	Task   polar.TaskID `json:"task_id,omitempty" parquet:"task_id"`
+	Status polar.Status `json:"status,omitempty" parquet:"status"`
+	Role   polar.Role   `json:"role,omitempty" parquet:"role"`
+	Reward *float64     `json:"reward,omitempty" parquet:"reward,optional"`
 }
 
 type atifStep struct {
@@ -72,10 +87,10 @@ type atifMetrics struct {
 }
 
 type atifTotals struct {
-	PromptTokens     int `json:"total_prompt_tokens"`
-	CompletionTokens int `json:"total_completion_tokens"`
-	CachedTokens     int `json:"total_cached_tokens"`
-	Steps            int `json:"total_steps"`
+	PromptTokens     int `json:"total_prompt_tokens" parquet:"total_prompt_tokens"`
+	CompletionTokens int `json:"total_completion_tokens" parquet:"total_completion_tokens"`
+	CachedTokens     int `json:"total_cached_tokens" parquet:"total_cached_tokens"`
+	Steps            int `json:"total_steps" parquet:"total_steps"`
 }
 
 const atifVersion = "ATIF-v1.7"

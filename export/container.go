@@ -99,26 +99,64 @@ func (l *lines) cut() error {
 
 func (l *lines) end() error { return l.cut() }
 
-// A row group of Parquet is cut at so many tokens or rows, whichever comes first.
+// columnar is a row with values of any shape, which are JSON text in Parquet.
+type columnar interface {
+	columns(text *jsonText) any
+}
+
+// jsonText makes the JSON text of a row and counts its bytes.
+type jsonText struct {
+	bytes int
+	err   error
+}
+
+func (j *jsonText) of(v any) string {
+	text, err := encode(v)
+	if err != nil && j.err == nil {
+		j.err = fmt.Errorf("write column as JSON: %w", err)
+	}
+	j.bytes += len(text)
+	return string(text)
+}
+
+// ofList is nothing, which is null where a column is optional, for an empty list.
+func (j *jsonText) ofList(list []json.RawMessage) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return j.of(list)
+}
+
+// A row group of Parquet is cut at so many tokens, bytes of JSON text or rows,
+// whichever comes first.
 const (
+	groupText   = 64 << 20
 	groupTokens = 1 << 20
 	groupRows   = 10_000
 )
 
 // table is Parquet.
 type table struct {
-	w            *parquet.GenericWriter[any]
-	tokens, rows int
+	w                  *parquet.GenericWriter[any]
+	tokens, text, rows int
 }
 
 func (t *table) add(row any, tokens int) error {
+	if c, ok := row.(columnar); ok {
+		var text jsonText
+		row = c.columns(&text)
+		if text.err != nil {
+			return text.err
+		}
+		t.text += text.bytes
+	}
 	if _, err := t.w.Write([]any{row}); err != nil {
 		return err
 	}
 	t.tokens += tokens
 	t.rows++
-	if t.tokens >= groupTokens || t.rows >= groupRows {
-		t.tokens, t.rows = 0, 0
+	if t.tokens >= groupTokens || t.text >= groupText || t.rows >= groupRows {
+		t.tokens, t.text, t.rows = 0, 0, 0
 		return t.w.Flush()
 	}
 	return nil

@@ -16,15 +16,30 @@ type preference struct {
 // dpoRow is a preference pair as TRL's DPO trainer reads it. What both
 // conversations begin with is the prompt.
 type dpoRow struct {
-	Prompt          []json.RawMessage `json:"prompt"`
-	Chosen          []json.RawMessage `json:"chosen"`
-	Rejected        []json.RawMessage `json:"rejected"`
-	Tools           []json.RawMessage `json:"tools,omitempty"`
-	ScoreChosen     float64           `json:"score_chosen"`
-	ScoreRejected   float64           `json:"score_rejected"`
-	Task            polar.TaskID      `json:"task_id"`
-	ChosenSession   polar.SessionID   `json:"chosen_session_id"`
-	RejectedSession polar.SessionID   `json:"rejected_session_id"`
+	Prompt          []json.RawMessage `json:"prompt" parquet:"-"`
+	Chosen          []json.RawMessage `json:"chosen" parquet:"-"`
+	Rejected        []json.RawMessage `json:"rejected" parquet:"-"`
+	Tools           []json.RawMessage `json:"tools,omitempty" parquet:"-"`
+	ScoreChosen     float64           `json:"score_chosen" parquet:"score_chosen"`
+	ScoreRejected   float64           `json:"score_rejected" parquet:"score_rejected"`
+	Task            polar.TaskID      `json:"task_id" parquet:"task_id"`
+	ChosenSession   polar.SessionID   `json:"chosen_session_id" parquet:"chosen_session_id"`
+	RejectedSession polar.SessionID   `json:"rejected_session_id" parquet:"rejected_session_id"`
+}
+
+// dpoColumns is a dpoRow in Parquet.
+type dpoColumns struct {
+	Prompt   string `parquet:"prompt,json"`
+	Chosen   string `parquet:"chosen,json"`
+	Rejected string `parquet:"rejected,json"`
+	Tools    string `parquet:"tools,json,optional"`
+	dpoRow
+}
+
+func (r dpoRow) columns(text *jsonText) any {
+	return dpoColumns{
+		dpoRow: r, Prompt: text.of(r.Prompt), Chosen: text.of(r.Chosen), Rejected: text.of(r.Rejected), Tools: text.ofList(r.Tools),
+	}
 }
 
 func dpoOf(chosen, rejected preference) (any, error) {

@@ -63,26 +63,26 @@ type format struct {
 	rows func(*session) ([]any, error)
 	// pair makes a row of two sessions of a task; then there is no rows.
 	pair func(chosen, rejected preference) (any, error)
-	// columns is a row of the type that Parquet gets its columns from; nil
-	// where the rows have free-form objects.
+	// columns is a row of the type that Parquet gets its columns from: that of
+	// the rows, or what their columns method returns.
 	columns any
 }
 
 // formats is all of them.
 var formats = map[string]format{
-	"polar":    {rows: polarRows, whole: true},
-	"slime":    {rows: slimeRows, trains: true},
+	"polar":    {rows: polarRows, whole: true, columns: polarColumns{}},
+	"slime":    {rows: slimeRows, trains: true, columns: slimeColumns{}},
 	"verl":     {rows: perTrace(verlOf), trains: true, columns: verlRow{}},
 	"trl":      {rows: perTrace(trlOf), trains: true, logprobs: true, columns: trlRow{}},
-	"nemo_gym": {rows: nemoGymRows, trains: true, logprobs: true},
+	"nemo_gym": {rows: nemoGymRows, trains: true, logprobs: true, columns: nemoGymColumns{}},
 	"prime_rl": {rows: perTrace(primeRLOf), trains: true, logprobs: true, columns: primeRLRow{}},
 	"areal":    {rows: perTrace(arealOf), trains: true, logprobs: true, rewarded: true, columns: arealRow{}},
 	"tinker":   {rows: perTrace(tinkerOf), trains: true, logprobs: true, rewarded: true, columns: tinkerRow{}},
 	"skyrl":    {rows: skyrlRows, trains: true, columns: skyrlRow{}},
-	"atif":     {rows: atifRows, whole: true},
-	"sft":      {rows: sftRows},
+	"atif":     {rows: atifRows, whole: true, columns: atifColumns{}},
+	"sft":      {rows: sftRows, columns: sftColumns{}},
 	"sharegpt": {rows: shareGPTRows, columns: shareGPTRow{}},
-	"dpo":      {pair: dpoOf},
+	"dpo":      {pair: dpoOf, columns: dpoColumns{}},
 }
 
 // Formats lists the names of the formats.
@@ -97,7 +97,7 @@ const (
 
 // Check says what is wrong with a format and a container.
 func Check(name, container string) error {
-	f, ok := formats[name]
+	_, ok := formats[name]
 	switch {
 	case name == "":
 		return polar.Invalid("format", "missing; known: %s", strings.Join(Formats(), ", "))
@@ -105,8 +105,6 @@ func Check(name, container string) error {
 		return polar.Invalid("format", "%q is not known; known: %s", name, strings.Join(Formats(), ", "))
 	case container != JSONL && container != JSONLZstd && container != Parquet:
 		return polar.Invalid("container", "%q is not known; known: jsonl, jsonl.zst, parquet", container)
-	case container == Parquet && f.columns == nil:
-		return polar.Invalid("container", "%s has nested objects of any shape, for which Parquet has no columns; use jsonl or jsonl.zst", name)
 	}
 	return nil
 }

@@ -188,7 +188,6 @@ func TestBadChoicesAreNamed(t *testing.T) {
 		"no format":            {"", "jsonl", "format: missing; known: areal, atif, dpo, nemo_gym, polar, prime_rl, sft, sharegpt, skyrl, slime, tinker, trl, verl"},
 		"an unknown format":    {"csv", "jsonl", `format: "csv" is not known; known: areal, `},
 		"an unknown container": {"trl", "csv", `container: "csv" is not known; known: jsonl, jsonl.zst, parquet`},
-		"free-form in Parquet": {"atif", "parquet", "container: atif has nested objects of any shape, for which Parquet has no columns"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

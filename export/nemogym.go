@@ -11,9 +11,9 @@ import (
 // nemoGymRow is a rollout of NeMo Gym: a Responses request, its answer with
 // tokens on the last item of each call, and the reward.
 type nemoGymRow struct {
-	Params   nemoGymParams   `json:"responses_create_params"`
-	Response nemoGymResponse `json:"response"`
-	Reward   *float64        `json:"reward"`
+	Params   nemoGymParams   `json:"responses_create_params" parquet:"-"`
+	Response nemoGymResponse `json:"response" parquet:"-"`
+	Reward   *float64        `json:"reward" parquet:"reward,optional"`
 	identity
 }
 
@@ -47,6 +47,17 @@ type nemoGymItem struct {
 type nemoGymText struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
+}
+
+// nemoGymColumns is a nemoGymRow in Parquet.
+type nemoGymColumns struct {
+	Params   string `parquet:"responses_create_params,json"`
+	Response string `parquet:"response,json"`
+	nemoGymRow
+}
+
+func (r nemoGymRow) columns(text *jsonText) any {
+	return nemoGymColumns{nemoGymRow: r, Params: text.of(r.Params), Response: text.of(r.Response)}
 }
 
 func nemoGymRows(s *session) ([]any, error) {

@@ -14,6 +14,16 @@ type sftRow struct {
 	Tools    []json.RawMessage `json:"tools,omitempty"`
 }
 
+// sftColumns is an sftRow in Parquet.
+type sftColumns struct {
+	Messages string `parquet:"messages,json"`
+	Tools    string `parquet:"tools,json,optional"`
+}
+
+func (r sftRow) columns(text *jsonText) any {
+	return sftColumns{Messages: text.of(r.Messages), Tools: text.ofList(r.Tools)}
+}
+
 func sftRows(s *session) ([]any, error) {
 	var rows []any
 	for _, t := range s.traces {

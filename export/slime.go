@@ -9,22 +9,22 @@ import (
 
 // slimeRow is slime's Sample as its from_dict reads it.
 type slimeRow struct {
-	GroupIndex     int64             `json:"group_index"`
-	Index          int               `json:"index"`
-	RolloutID      int64             `json:"rollout_id"` // traces of a session share it
-	Prompt         []json.RawMessage `json:"prompt"`
-	Tokens         llm.IDs           `json:"tokens"`
-	Response       string            `json:"response"`
-	ResponseLength int               `json:"response_length"`
-	Label          *string           `json:"label"`
-	Reward         *float64          `json:"reward"`
-	LossMask       llm.IDs           `json:"loss_mask"`
-	WeightVersions []string          `json:"weight_versions"`
-	Logprobs       llm.Logprobs      `json:"rollout_log_probs"`
-	RemoveSample   bool              `json:"remove_sample"`
-	Status         string            `json:"status"`
-	Metadata       slimeMetadata     `json:"metadata"`
-	Session        polar.SessionID   `json:"session_id"`
+	GroupIndex     int64             `json:"group_index" parquet:"group_index"`
+	Index          int               `json:"index" parquet:"index"`
+	RolloutID      int64             `json:"rollout_id" parquet:"rollout_id"` // traces of a session share it
+	Prompt         []json.RawMessage `json:"prompt" parquet:"-"`
+	Tokens         llm.IDs           `json:"tokens" parquet:"tokens,list"`
+	Response       string            `json:"response" parquet:"response"`
+	ResponseLength int               `json:"response_length" parquet:"response_length"`
+	Label          *string           `json:"label" parquet:"label,optional"`
+	Reward         *float64          `json:"reward" parquet:"reward,optional"`
+	LossMask       llm.IDs           `json:"loss_mask" parquet:"loss_mask,list"`
+	WeightVersions []string          `json:"weight_versions" parquet:"weight_versions,list"`
+	Logprobs       llm.Logprobs      `json:"rollout_log_probs" parquet:"rollout_log_probs,list,optional"`
+	RemoveSample   bool              `json:"remove_sample" parquet:"remove_sample"`
+	Status         string            `json:"status" parquet:"status"`
+	Metadata       slimeMetadata     `json:"metadata" parquet:"-"`
+	Session        polar.SessionID   `json:"session_id" parquet:"session_id"`
 }
 
 type slimeMetadata struct {
@@ -38,6 +38,17 @@ type slimeMetadata struct {
 	RewardComponents map[string]float64 `json:"reward_components,omitempty"`
 	Labels           map[string]string  `json:"labels,omitempty"`
 	Tools            []json.RawMessage  `json:"tools,omitempty"`
+}
+
+// slimeColumns is a slimeRow in Parquet.
+type slimeColumns struct {
+	slimeRow
+	Prompt   string `parquet:"prompt,json"`
+	Metadata string `parquet:"metadata,json"`
+}
+
+func (r slimeRow) columns(text *jsonText) any {
+	return slimeColumns{slimeRow: r, Prompt: text.of(r.Prompt), Metadata: text.of(r.Metadata)}
 }
 
 func slimeRows(s *session) ([]any, error) {
