@@ -213,6 +213,7 @@ func (t topology) warnings() []string {
 		}
 	}
 	r, g := t.Rollout, t.Gateway
+	note(r.PublicURL != "", "rollout.public_url", "nobody needs to be told where the server is: nodes ask it, and results are fetched or pushed")
 	note(r.SaveDir != nil, "rollout.save_dir", "results are always kept, in data_dir")
 	note(r.DispatchPoll != nil, "rollout.dispatch_poll_interval_seconds", "nodes wait for work, nothing polls")
 	note(r.CallbackGrace != nil, "rollout.callback_grace_seconds", "a silent node is noticed by its lease, see lease_seconds")
