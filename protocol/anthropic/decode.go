@@ -18,7 +18,7 @@ func (Protocol) Decode(_ *http.Request, body []byte) (llm.Request, error) { retu
 
 func decode(body []byte) (llm.Request, error) {
 	if err := rawjson.Valid(body); err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	var d decoder
 	err := rawjson.EachMember(body, func(key string, value []byte) error {
@@ -31,7 +31,7 @@ func decode(body []byte) (llm.Request, error) {
 		err = d.finish()
 	}
 	if err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	return d.req, nil
 }

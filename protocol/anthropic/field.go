@@ -9,41 +9,23 @@ import (
 	"polar/rawjson"
 )
 
-// fieldError says which field of a request is wrong.
-type fieldError struct {
-	field string
-	err   error
-}
-
-func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
-func (e *fieldError) Unwrap() error { return e.err }
-
 // within says that err is of a field, or of something inside it.
 func within(field string, err error) error {
 	if err == nil {
 		return nil
 	}
-	inner, ok := errors.AsType[*fieldError](err)
+	inner, ok := errors.AsType[*llm.FieldError](err)
 	switch {
 	case !ok:
-		return &fieldError{field, err}
-	case strings.HasPrefix(inner.field, "["):
-		return &fieldError{field + inner.field, inner.err}
+		return &llm.FieldError{Field: field, Err: err}
+	case strings.HasPrefix(inner.Field, "["):
+		return &llm.FieldError{Field: field + inner.Field, Err: inner.Err}
 	}
-	return &fieldError{field + "." + inner.field, inner.err}
+	return &llm.FieldError{Field: field + "." + inner.Field, Err: inner.Err}
 }
 
 func wrong(field, format string, args ...any) error {
-	return &fieldError{field, fmt.Errorf(format, args...)}
-}
-
-func badRequest(err error) *llm.Error {
-	if f, ok := errors.AsType[*fieldError](err); ok {
-		e := llm.Errorf(llm.BadRequest, "%v", f.err)
-		e.Param = f.field
-		return e
-	}
-	return llm.Errorf(llm.BadRequest, "%v", err)
+	return &llm.FieldError{Field: field, Err: fmt.Errorf(format, args...)}
 }
 
 // eachObject calls f with each object of a list and says in errors which it was.

@@ -159,7 +159,7 @@ func (d *decoder) setTools(box toolbox, c choice) error {
 		return nil // there is no choice among none
 	}
 	if c.kind == "tool" && box.find(c.name) == nil {
-		return &fieldError{"tool_choice.name", errors.New("no tool has this name")}
+		return &llm.FieldError{Field: "tool_choice.name", Err: errors.New("no tool has this name")}
 	}
 	all := true
 	for _, t := range box {

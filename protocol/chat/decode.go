@@ -15,11 +15,11 @@ import (
 // wrote goes on as it is.
 func (Protocol) Decode(_ *http.Request, body []byte) (llm.Request, error) {
 	if err := rawjson.Valid(body); err != nil {
-		return llm.Request{}, openai.BadRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	d := decoder{}
 	if err := rawjson.EachMember(body, d.member); err != nil {
-		return llm.Request{}, openai.BadRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	return d.finish()
 }
@@ -123,7 +123,7 @@ func isKnown(key string) bool {
 func (d *decoder) finish() (llm.Request, error) {
 	r := &d.req
 	if !d.messages || len(r.Messages) == 0 {
-		return llm.Request{}, openai.BadRequest(&openai.FieldError{Field: "messages", Err: errors.New("at least one message expected")})
+		return llm.Request{}, llm.InvalidRequest(&llm.FieldError{Field: "messages", Err: errors.New("at least one message expected")})
 	}
 	if len(r.Tools) == 0 {
 		// An empty list is an error for the engine, and so is a choice among none.
@@ -147,19 +147,19 @@ func parseMessages(data []byte) ([]llm.Message, error) {
 	err := rawjson.EachElement(data, func(value []byte) error {
 		at := fmt.Sprintf("messages[%d]", len(out))
 		if value[0] != '{' {
-			return &openai.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(value))}
+			return &llm.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(value))}
 		}
 		m, err := llm.ParseMessage(value)
 		if err != nil {
 			// The parser begins its errors with the field's name.
 			if field, said, ok := strings.Cut(err.Error(), ": "); ok && !strings.Contains(field, " ") {
-				return &openai.FieldError{Field: at + "." + field, Err: errors.New(said)}
+				return &llm.FieldError{Field: at + "." + field, Err: errors.New(said)}
 			}
-			return &openai.FieldError{Field: at, Err: err}
+			return &llm.FieldError{Field: at, Err: err}
 		}
 		if m.Extra.Get("function_call") != nil && !rawjson.IsNull(m.Extra.Get("function_call")) {
 			// An engine would leave it out of the prompt.
-			return &openai.FieldError{Field: at + ".function_call", Err: errors.New("went out of use: send tool_calls")}
+			return &llm.FieldError{Field: at + ".function_call", Err: errors.New("went out of use: send tool_calls")}
 		}
 		out = append(out, m)
 		return nil

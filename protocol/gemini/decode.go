@@ -29,10 +29,10 @@ func (Protocol) Decode(r *http.Request, body []byte) (llm.Request, error) {
 		d.req.CountOnly = true
 	}
 	if err := rawjson.Valid(body); err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	if err := eachField("", body, d.field); err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	return d.finish()
 }
@@ -112,7 +112,7 @@ func (d *decoder) ride(at string, value []byte) {
 func (d *decoder) finish() (llm.Request, error) {
 	r := &d.req
 	if len(d.messages) == 0 {
-		return llm.Request{}, badRequest(&fieldError{"contents", errors.New("at least one content expected")})
+		return llm.Request{}, llm.InvalidRequest(&llm.FieldError{Field: "contents", Err: errors.New("at least one content expected")})
 	}
 	if d.system != nil {
 		r.Messages = append(r.Messages, *d.system)
@@ -120,7 +120,7 @@ func (d *decoder) finish() (llm.Request, error) {
 	r.Messages = append(r.Messages, d.messages...)
 	tools, err := d.choice.among(d.tools)
 	if err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	for _, t := range tools {
 		r.Tools = append(r.Tools, t.json())
@@ -129,7 +129,7 @@ func (d *decoder) finish() (llm.Request, error) {
 		r.ToolChoice = d.choice.json()
 	}
 	if r.ResponseFormat, err = d.format.json(); err != nil {
-		return llm.Request{}, badRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	if d.logprobs {
 		if d.top == nil {

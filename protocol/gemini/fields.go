@@ -11,33 +11,15 @@ import (
 	"polar/rawjson"
 )
 
-// fieldError says which field of a request is wrong.
-type fieldError struct {
-	field string
-	err   error
-}
-
-func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
-func (e *fieldError) Unwrap() error { return e.err }
-
 // inField puts the blame for err on a field, unless one has it already.
 func inField(field string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, named := errors.AsType[*fieldError](err); named {
+	if _, named := errors.AsType[*llm.FieldError](err); named {
 		return err
 	}
-	return &fieldError{field, err}
-}
-
-func badRequest(err error) *llm.Error {
-	if f, ok := errors.AsType[*fieldError](err); ok {
-		e := llm.Errorf(llm.BadRequest, "%v", f.err)
-		e.Param = f.field
-		return e
-	}
-	return llm.Errorf(llm.BadRequest, "%v", err)
+	return &llm.FieldError{Field: field, Err: err}
 }
 
 // eachField calls f with each field of a message of the format that is not

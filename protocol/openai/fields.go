@@ -12,37 +12,16 @@ import (
 // MaxTopLogprobs is OpenAI's own bound on the alternatives of a token.
 const MaxTopLogprobs = 20
 
-// FieldError says which field of a request is wrong.
-type FieldError struct {
-	Field string
-	Err   error
-}
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
-
-// Unwrap is what is wrong with the field.
-func (e *FieldError) Unwrap() error { return e.Err }
-
 // InField puts the blame for err on a field, unless one has it already. No
 // error stays none.
 func InField(field string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, named := errors.AsType[*FieldError](err); named {
+	if _, named := errors.AsType[*llm.FieldError](err); named {
 		return err
 	}
-	return &FieldError{Field: field, Err: err}
-}
-
-// BadRequest is err as what the harness is told of its request.
-func BadRequest(err error) *llm.Error {
-	if f, ok := errors.AsType[*FieldError](err); ok {
-		e := llm.Errorf(llm.BadRequest, "%v", f.Err)
-		e.Param = f.Field
-		return e
-	}
-	return llm.Errorf(llm.BadRequest, "%v", err)
+	return &llm.FieldError{Field: field, Err: err}
 }
 
 // Sampling reads the field key into s, if it is one of how an answer is

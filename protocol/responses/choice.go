@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"polar/llm"
 	"polar/protocol/openai"
 	"polar/rawjson"
 )
@@ -35,7 +36,7 @@ func (s *toolset) choose(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	if list := choice.Get("allowed_tools"); !rawjson.IsNull(list) { // as Chat Completions nests it
 		if choice, err = rawjson.ParseObject(list); err != nil {
-			return nil, &openai.FieldError{Field: "tool_choice.allowed_tools", Err: err}
+			return nil, &llm.FieldError{Field: "tool_choice.allowed_tools", Err: err}
 		}
 	}
 	mode := choice.Get("mode")
@@ -49,7 +50,7 @@ func (s *toolset) choose(raw json.RawMessage) (json.RawMessage, error) {
 		i++
 		one, err := rawjson.ParseObject(value)
 		if err != nil {
-			return &openai.FieldError{Field: at, Err: err}
+			return &llm.FieldError{Field: at, Err: err}
 		}
 		name, err := s.chosen(at, one)
 		names[name] = true
@@ -67,7 +68,7 @@ func (s *toolset) choose(raw json.RawMessage) (json.RawMessage, error) {
 func (s *toolset) mode(at string, raw json.RawMessage) (json.RawMessage, error) {
 	mode, err := rawjson.String(raw)
 	if err != nil {
-		return nil, &openai.FieldError{Field: at, Err: err}
+		return nil, &llm.FieldError{Field: at, Err: err}
 	}
 	switch mode {
 	case "auto", "none":
@@ -77,18 +78,18 @@ func (s *toolset) mode(at string, raw json.RawMessage) (json.RawMessage, error) 
 			return raw, nil
 		}
 		if len(s.ignored) > 0 {
-			return nil, &openai.FieldError{Field: at, Err: fmt.Errorf("demands a tool, and none of those given can be run here: %s", strings.Join(s.ignored, ", "))}
+			return nil, &llm.FieldError{Field: at, Err: fmt.Errorf("demands a tool, and none of those given can be run here: %s", strings.Join(s.ignored, ", "))}
 		}
-		return nil, &openai.FieldError{Field: at, Err: fmt.Errorf("demands a tool, and none is given")}
+		return nil, &llm.FieldError{Field: at, Err: fmt.Errorf("demands a tool, and none is given")}
 	}
-	return nil, &openai.FieldError{Field: at, Err: fmt.Errorf("is %q, must be auto, none, required or a tool", mode)}
+	return nil, &llm.FieldError{Field: at, Err: fmt.Errorf("is %q, must be auto, none, required or a tool", mode)}
 }
 
 // chosen is the function that a choice names.
 func (s *toolset) chosen(at string, choice rawjson.Object) (string, error) {
 	typ, err := rawjson.String(choice.Get("type"))
 	if err != nil {
-		return "", &openai.FieldError{Field: at + ".type", Err: err}
+		return "", &llm.FieldError{Field: at + ".type", Err: err}
 	}
 	name := typ
 	switch typ {
@@ -97,22 +98,22 @@ func (s *toolset) chosen(at string, choice rawjson.Object) (string, error) {
 			choice = nested
 		}
 		if name, err = rawjson.String(choice.Get("name")); err != nil {
-			return "", &openai.FieldError{Field: at + ".name", Err: err}
+			return "", &llm.FieldError{Field: at + ".name", Err: err}
 		}
 		if namespace := choice.Get("namespace"); !rawjson.IsNull(namespace) {
 			within, err := rawjson.String(namespace)
 			if err != nil {
-				return "", &openai.FieldError{Field: at + ".namespace", Err: err}
+				return "", &llm.FieldError{Field: at + ".namespace", Err: err}
 			}
 			name = functionName(within, name)
 		}
 	default:
 		if _, ok := builtinOf(typ); !ok {
-			return "", &openai.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is run by OpenAI and cannot be run here; choose a function", typ)}
+			return "", &llm.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is run by OpenAI and cannot be run here; choose a function", typ)}
 		}
 	}
 	if _, ok := s.place[name]; !ok {
-		return "", &openai.FieldError{Field: at, Err: fmt.Errorf("no tool named %q is given", name)}
+		return "", &llm.FieldError{Field: at, Err: fmt.Errorf("no tool named %q is given", name)}
 	}
 	return name, nil
 }

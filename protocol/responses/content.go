@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"polar/protocol/openai"
+	"polar/llm"
 	"polar/rawjson"
 )
 
@@ -29,7 +29,7 @@ func parseContent(at string, value []byte) (json.RawMessage, error) {
 		}
 		return joinParts(parts), nil
 	}
-	return nil, &openai.FieldError{Field: at, Err: fmt.Errorf("a string or a list of parts expected, got %s", rawjson.Kind(value))}
+	return nil, &llm.FieldError{Field: at, Err: fmt.Errorf("a string or a list of parts expected, got %s", rawjson.Kind(value))}
 }
 
 // part is a piece of content: a text as a JSON string, or a whole Chat part.
@@ -64,15 +64,15 @@ func joinParts(parts []part) json.RawMessage {
 
 func parsePart(at string, data []byte) (part, error) {
 	if data[0] != '{' {
-		return part{}, &openai.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
+		return part{}, &llm.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
 	}
 	o, err := rawjson.ParseObject(data)
 	if err != nil {
-		return part{}, &openai.FieldError{Field: at, Err: err}
+		return part{}, &llm.FieldError{Field: at, Err: err}
 	}
 	typ, err := rawjson.String(o.Get("type"))
 	if err != nil {
-		return part{}, &openai.FieldError{Field: at + ".type", Err: err}
+		return part{}, &llm.FieldError{Field: at + ".type", Err: err}
 	}
 	switch typ {
 	case "input_text", "output_text", "text", "summary_text", "reasoning_text":
@@ -85,14 +85,14 @@ func parsePart(at string, data []byte) (part, error) {
 	case "input_audio":
 		return part{other: data}, nil // Chat Completions has it in the same words
 	case "input_file":
-		return part{}, &openai.FieldError{Field: at + ".type", Err: fmt.Errorf("%q cannot be read here; send its text as input_text", typ)}
+		return part{}, &llm.FieldError{Field: at + ".type", Err: fmt.Errorf("%q cannot be read here; send its text as input_text", typ)}
 	}
-	return part{}, &openai.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is not known; known are input_text, output_text, refusal, input_image and input_audio", typ)}
+	return part{}, &llm.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is not known; known are input_text, output_text, refusal, input_image and input_audio", typ)}
 }
 
 func textPart(at string, text json.RawMessage) (part, error) {
 	if rawjson.Kind(text) != "a string" {
-		return part{}, &openai.FieldError{Field: at, Err: fmt.Errorf("a string expected, got %s", rawjson.Kind(text))}
+		return part{}, &llm.FieldError{Field: at, Err: fmt.Errorf("a string expected, got %s", rawjson.Kind(text))}
 	}
 	return part{text: text}, nil
 }
@@ -101,12 +101,12 @@ func imagePart(at string, o rawjson.Object) (json.RawMessage, error) {
 	url := o.Get("image_url")
 	if rawjson.IsNull(url) {
 		if !rawjson.IsNull(o.Get("file_id")) {
-			return nil, &openai.FieldError{Field: at + ".file_id", Err: fmt.Errorf("files are not stored here; send the image as a data URL in image_url")}
+			return nil, &llm.FieldError{Field: at + ".file_id", Err: fmt.Errorf("files are not stored here; send the image as a data URL in image_url")}
 		}
-		return nil, &openai.FieldError{Field: at + ".image_url", Err: errMissing}
+		return nil, &llm.FieldError{Field: at + ".image_url", Err: errMissing}
 	}
 	if url[0] != '"' {
-		return nil, &openai.FieldError{Field: at + ".image_url", Err: fmt.Errorf("a string expected, got %s", rawjson.Kind(url))}
+		return nil, &llm.FieldError{Field: at + ".image_url", Err: fmt.Errorf("a string expected, got %s", rawjson.Kind(url))}
 	}
 	b := append(make([]byte, 0, len(url)+64), `{"type":"image_url","image_url":{"url":`...)
 	b = append(b, url...)

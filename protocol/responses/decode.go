@@ -19,7 +19,7 @@ var errMissing = errors.New("missing")
 // wrote goes on as it is.
 func (Protocol) Decode(_ *http.Request, body []byte) (llm.Request, error) {
 	if err := rawjson.Valid(body); err != nil {
-		return llm.Request{}, openai.BadRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	d := decoder{}
 	err := rawjson.EachMember(body, func(key string, value []byte) error {
@@ -29,7 +29,7 @@ func (Protocol) Decode(_ *http.Request, body []byte) (llm.Request, error) {
 		err = d.finish()
 	}
 	if err != nil {
-		return llm.Request{}, openai.BadRequest(err)
+		return llm.Request{}, llm.InvalidRequest(err)
 	}
 	return d.req, nil
 }
@@ -160,7 +160,7 @@ func (d *decoder) finish() error {
 	r := &d.req
 	r.Messages = c.finish()
 	if len(r.Messages) == 0 && r.Previous == "" {
-		return &openai.FieldError{Field: "input", Err: errors.New("a string or at least one item expected")}
+		return &llm.FieldError{Field: "input", Err: errors.New("a string or at least one item expected")}
 	}
 	choice, err := tools.choose(d.toolChoice)
 	if err != nil {
@@ -221,11 +221,11 @@ func (d *decoder) text(value []byte) error {
 		}
 		format, err := rawjson.ParseObject(value)
 		if err != nil {
-			return &openai.FieldError{Field: "text.format", Err: err}
+			return &llm.FieldError{Field: "text.format", Err: err}
 		}
 		typ, err := rawjson.String(format.Get("type"))
 		if err != nil {
-			return &openai.FieldError{Field: "text.format.type", Err: err}
+			return &llm.FieldError{Field: "text.format.type", Err: err}
 		}
 		switch typ {
 		case "text":
@@ -249,7 +249,7 @@ func (d *decoder) reasoning(value []byte) error {
 		}
 		effort, err := rawjson.String(value)
 		if err != nil {
-			return &openai.FieldError{Field: "reasoning.effort", Err: err}
+			return &llm.FieldError{Field: "reasoning.effort", Err: err}
 		}
 		switch effort { // engines have the three steps that all models know
 		case "minimal":

@@ -53,7 +53,7 @@ func (c *conversation) read(input json.RawMessage) error {
 		return nil
 	case '[':
 	default:
-		return &openai.FieldError{Field: "input", Err: fmt.Errorf("a string or a list of items expected, got %s", rawjson.Kind(input))}
+		return &llm.FieldError{Field: "input", Err: fmt.Errorf("a string or a list of items expected, got %s", rawjson.Kind(input))}
 	}
 	i := 0
 	return rawjson.EachElement(input, func(value []byte) error {
@@ -103,16 +103,16 @@ func (c *conversation) item(at string, data []byte) error {
 	case "additional_tools":
 		return c.tools.addAll(at+".tools", "", "", orEmptyList(it.tools))
 	case "item_reference":
-		return &openai.FieldError{Field: at + ".type", Err: errors.New("item_reference: items are not stored here; send the item itself, which clients do with \"store\": false, or go on from previous_response_id")}
+		return &llm.FieldError{Field: at + ".type", Err: errors.New("item_reference: items are not stored here; send the item itself, which clients do with \"store\": false, or go on from previous_response_id")}
 	}
 	if name, b, ok := builtinOfItem(it.typ); ok {
 		args := map[string]json.RawMessage{"action": it.action, "operation": it.operation, "arguments": it.arguments}[b.member]
 		if rawjson.IsNull(args) {
-			return &openai.FieldError{Field: at + "." + b.member, Err: errMissing}
+			return &llm.FieldError{Field: at + "." + b.member, Err: errMissing}
 		}
 		return c.call(at, it, name, b.unwrap(args))
 	}
-	return &openai.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is not known; known are message, reasoning, function_call, custom_tool_call, local_shell_call, shell_call, apply_patch_call and tool_search_call, their outputs, and additional_tools", it.typ)}
+	return &llm.FieldError{Field: at + ".type", Err: fmt.Errorf("%q is not known; known are message, reasoning, function_call, custom_tool_call, local_shell_call, shell_call, apply_patch_call and tool_search_call, their outputs, and additional_tools", it.typ)}
 }
 
 // message takes in what a user, the harness or the model said.
@@ -135,9 +135,9 @@ func (c *conversation) message(at string, it item) error {
 		c.messages = append(c.messages, llm.Message{Role: it.role, Content: content})
 		return nil
 	case "":
-		return &openai.FieldError{Field: at + ".role", Err: errMissing}
+		return &llm.FieldError{Field: at + ".role", Err: errMissing}
 	}
-	return &openai.FieldError{Field: at + ".role", Err: fmt.Errorf("is %q, must be user, assistant, system or developer", it.role)}
+	return &llm.FieldError{Field: at + ".role", Err: fmt.Errorf("is %q, must be user, assistant, system or developer", it.role)}
 }
 
 // said adds text to the model's message.
@@ -153,7 +153,7 @@ func (c *conversation) said(at string, it item) error {
 		i++
 		p, err := parsePart(here, value)
 		if err == nil && p.text == nil {
-			err = &openai.FieldError{Field: here + ".type", Err: errors.New("the model says only text: output_text or refusal expected")}
+			err = &llm.FieldError{Field: here + ".type", Err: errors.New("the model says only text: output_text or refusal expected")}
 		}
 		t.texts = append(t.texts, p.text)
 		return err
@@ -163,14 +163,14 @@ func (c *conversation) said(at string, it item) error {
 // call adds a call of a tool to the model's message.
 func (c *conversation) call(at string, it item, name, arguments string) error {
 	if name == "" {
-		return &openai.FieldError{Field: at + ".name", Err: errMissing}
+		return &llm.FieldError{Field: at + ".name", Err: errMissing}
 	}
 	id := it.callID
 	if id == "" && it.typ != "function_call" && it.typ != "custom_tool_call" {
 		id = it.id // what the shell's calls were known by once
 	}
 	if id == "" {
-		return &openai.FieldError{Field: at + ".call_id", Err: errMissing}
+		return &llm.FieldError{Field: at + ".call_id", Err: errMissing}
 	}
 	t := c.join(it.id)
 	m := &c.messages[t.at]
@@ -185,7 +185,7 @@ func (c *conversation) output(at string, it item) error {
 		id = it.id
 	}
 	if id == "" {
-		return &openai.FieldError{Field: at + ".call_id", Err: errMissing}
+		return &llm.FieldError{Field: at + ".call_id", Err: errMissing}
 	}
 	m := llm.Message{Role: "tool", ToolCallID: id}
 	var err error
@@ -202,7 +202,7 @@ func (c *conversation) output(at string, it item) error {
 		fallthrough
 	default:
 		if it.output == nil {
-			return &openai.FieldError{Field: at + ".output", Err: errMissing}
+			return &llm.FieldError{Field: at + ".output", Err: errMissing}
 		}
 		m.Content, err = parseContent(at+".output", it.output)
 	}

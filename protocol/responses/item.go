@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"polar/llm"
 	"polar/protocol/openai"
 	"polar/rawjson"
 )
@@ -23,7 +24,7 @@ type item struct {
 func parseItem(at string, data []byte) (item, error) {
 	var it item
 	if data[0] != '{' {
-		return it, &openai.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
+		return it, &llm.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
 	}
 	err := rawjson.EachMember(data, func(key string, value []byte) (err error) {
 		if rawjson.IsNull(value) {
@@ -92,7 +93,7 @@ func (it item) reasoning(at string) (string, error) {
 	if it.encrypted != nil {
 		s, err := rawjson.String(it.encrypted)
 		if err != nil {
-			return "", &openai.FieldError{Field: at + ".encrypted_content", Err: err}
+			return "", &llm.FieldError{Field: at + ".encrypted_content", Err: err}
 		}
 		if ours, ok := strings.CutPrefix(s, encryptedPrefix); ok {
 			if text, err := base64.StdEncoding.DecodeString(ours); err == nil && len(text) > 0 {
@@ -128,7 +129,7 @@ func readable(at string, list json.RawMessage) (string, error) {
 // text reads a member that must be there as a string.
 func (it item) text(at, member string, value json.RawMessage) (string, error) {
 	if value == nil {
-		return "", &openai.FieldError{Field: at + "." + member, Err: errMissing}
+		return "", &llm.FieldError{Field: at + "." + member, Err: errMissing}
 	}
 	s, err := rawjson.String(value)
 	return s, openai.InField(at+"."+member, err)

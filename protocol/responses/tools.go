@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"polar/llm"
 	"polar/protocol/openai"
 	"polar/rawjson"
 )
@@ -76,7 +77,7 @@ type offer struct {
 func parseOffer(at string, data []byte) (offer, error) {
 	var o offer
 	if data[0] != '{' {
-		return o, &openai.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
+		return o, &llm.FieldError{Field: at, Err: fmt.Errorf("an object expected, got %s", rawjson.Kind(data))}
 	}
 	err := rawjson.EachMember(data, func(key string, value []byte) (err error) {
 		if rawjson.IsNull(value) {
@@ -106,7 +107,7 @@ func parseOffer(at string, data []byte) (offer, error) {
 		return openai.InField(at+"."+key, err)
 	})
 	if err == nil && o.typ == "" {
-		err = &openai.FieldError{Field: at + ".type", Err: errMissing}
+		err = &llm.FieldError{Field: at + ".type", Err: errMissing}
 	}
 	return o, err
 }
@@ -148,10 +149,10 @@ func (s *toolset) add(at, namespace string, o offer) error {
 		function.parameters, function.strict = json.RawMessage(freeformParameters), nil
 	case "namespace":
 		if namespace != "" {
-			return &openai.FieldError{Field: at + ".type", Err: fmt.Errorf("a namespace within the namespace %q", namespace)}
+			return &llm.FieldError{Field: at + ".type", Err: fmt.Errorf("a namespace within the namespace %q", namespace)}
 		}
 		if o.name == "" {
-			return &openai.FieldError{Field: at + ".name", Err: errMissing}
+			return &llm.FieldError{Field: at + ".name", Err: errMissing}
 		}
 		return s.addAll(at+".tools", o.name, o.description, orEmptyList(o.tools))
 	default:
@@ -169,7 +170,7 @@ func (s *toolset) add(at, namespace string, o offer) error {
 		}
 	}
 	if t.name == "" {
-		return &openai.FieldError{Field: at + ".name", Err: errMissing}
+		return &llm.FieldError{Field: at + ".name", Err: errMissing}
 	}
 	return s.put(at, t, function)
 }
@@ -188,7 +189,7 @@ func (s *toolset) put(at string, t tool, o offer) error {
 		return nil
 	}
 	if other := s.tools[i]; other.name != t.name || other.namespace != t.namespace {
-		return &openai.FieldError{Field: at + ".name", Err: fmt.Errorf("is %q to the model, which another tool is already", name)}
+		return &llm.FieldError{Field: at + ".name", Err: fmt.Errorf("is %q to the model, which another tool is already", name)}
 	}
 	s.tools[i] = e
 	return nil
