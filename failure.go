@@ -41,6 +41,7 @@ const (
 	KindTimeout      = "timeout"       // timeout_seconds ran out
 	KindAgentTimeout = "agent_timeout" // metadata.agent_timeout ran out
 	KindExitCode     = "exit_code"     // the harness ended with another code than 0
+	KindHarness      = "harness"       // the harness itself reported a failure
 	KindEngine       = "engine"        // model calls died of the engine
 	KindNoCalls      = "no_calls"      // the harness made no model call
 	KindSandbox      = "sandbox"       // the sandbox could not be had or broke

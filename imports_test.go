@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"sandbox/local":         {"sandbox"},
 	"sandbox/sandboxtest":   {"sandbox"},
 	"harness":               {".", "sandbox", "llm", "rawjson"},
+	"kit":                   {"harness"},
 	"trajectory":            {".", "llm", "rawjson"},
 	"evaluate":              {".", "sandbox", "llm", "rawjson"},
 

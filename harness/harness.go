@@ -32,10 +32,19 @@ type Plan struct {
 	// it, so they may depend on the preset's settings only.
 	Mounts []sandbox.Mount
 	Files  []File
-	// Env is set for setup and run, over the session's environment.
+	// Env is set for setup and run, over the session's environment and below what
+	// the task sets.
 	Env   map[string]string
 	Setup []Step
 	Run   []Step
+	// Keep is what the harness writes about its own work; it is kept with its
+	// logs when it has ended.
+	Keep []Keep `json:",omitempty"`
+	// Release is the program that is run, if it is not polar itself.
+	Release Release `json:",omitzero"`
+	// Judge says how the harness ended, going by what it reported rather than by
+	// its exit code; nil leaves it to the exit code.
+	Judge Judge `json:"-"`
 }
 
 // File is written into the sandbox before setup. The path is absolute or
@@ -53,4 +62,15 @@ type Step struct {
 	Env  map[string]string
 	// Log is the file name below AGENT_LOG_DIR that the output is kept in.
 	Log string
+	// Errors is the one for what goes to standard error; empty means Log too.
+	Errors string `json:",omitempty"`
+}
+
+// Keep is a file or folder to keep below AGENT_LOG_DIR. One that is not there
+// when the harness has ended is left out.
+type Keep struct {
+	// Path is where it is in the sandbox.
+	Path string
+	// Name is the folder below AGENT_LOG_DIR that it is put into.
+	Name string
 }

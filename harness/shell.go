@@ -42,14 +42,6 @@ const MaxArgument = 128<<10 - 256
 // quote makes one word of s for the shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// model is the one the agent names, else the one the gateway serves.
-func (j Job) model() string {
-	if j.Agent.ModelName != "" {
-		return j.Agent.ModelName
-	}
-	return j.Model
-}
-
 // refuseExtras names what a harness has no use for, so that nothing a task
 // asks for is silently left out.
 func refuseExtras(name string, a polar.Agent) error {

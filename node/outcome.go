@@ -285,4 +285,7 @@ func (l *life) describe(t *polar.Trajectory) {
 		a.TimeoutSource = "session"
 	}
 	t.SetMeta("agent_result", a)
+	if l.used.Name != "" {
+		t.SetMeta("harness", l.used)
+	}
 }

@@ -44,6 +44,7 @@ func (n *Node) live(owned, wanted context.Context, s *session) (result polar.Res
 	postrun := time.Now()
 	l.always(inBuild, &t.Build, l.build)
 	l.score(wanted)
+	l.always(inArtifacts, nil, l.keepRecords)
 	l.always(inArtifacts, nil, l.keepArtifacts)
 	l.tearDown(&t.RuntimeStop)
 	t.Postrun = ms(time.Since(postrun))

@@ -98,6 +98,22 @@ func (o *Output) Len() int64 {
 func (o *Output) Save(ctx context.Context, sb Sandbox, name string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	content, size := o.content()
+	if err := WriteFile(ctx, sb, name, 0o644, size, content); err != nil {
+		return err
+	}
+	return o.err
+}
+
+// Reader reads what Save would write.
+func (o *Output) Reader() io.Reader {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	content, _ := o.content()
+	return content
+}
+
+func (o *Output) content() (io.Reader, int64) {
 	var rest []byte
 	if missing := o.total - o.head; missing > 0 {
 		rest = o.lastBytes()
@@ -109,11 +125,7 @@ func (o *Output) Save(ctx context.Context, sb Sandbox, name string) error {
 		}
 	}
 	head := io.NewSectionReader(o.file, 0, o.head)
-	size := o.head + int64(len(rest))
-	if err := WriteFile(ctx, sb, name, 0o644, size, io.MultiReader(head, bytes.NewReader(rest))); err != nil {
-		return err
-	}
-	return o.err
+	return io.MultiReader(head, bytes.NewReader(rest)), o.head + int64(len(rest))
 }
 
 // Close frees the file.

@@ -20,15 +20,20 @@ type plugins struct {
 	protocols  []gateway.Protocol
 	engines    polar.Registry[backend.Engine]
 	drivers    polar.Registry[sandbox.Driver]
+	clis       []harness.CLI
 	harnesses  polar.Registry[harness.Preset]
 	builders   polar.Registry[trajectory.Builder]
 	evaluators polar.Registry[evaluate.Evaluator]
 }
 
 // builtin lists the plug-ins that come with the service. To add one, add a
-// line. binary is the path of polar itself, which the mini harness runs.
-func builtin(binary string) plugins {
-	return plugins{
+// line. binary is the path of polar itself, which the mini harness runs; find
+// has the CLIs that are installed.
+func builtin(binary string, find harness.Find) plugins {
+	p := plugins{
+		clis: []harness.CLI{
+			harness.Pi(),
+		},
 		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}, responses.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
 			"openai": polar.Opener(backend.NewOpenAI),
@@ -51,4 +56,8 @@ func builtin(binary string) plugins {
 			"session_completed": polar.Opener(evaluate.SessionCompleted),
 		},
 	}
+	for _, c := range p.clis {
+		p.harnesses[c.Name] = c.Opener(find)
+	}
+	return p
 }

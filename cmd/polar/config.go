@@ -49,6 +49,7 @@ type rolloutSection struct {
 type gatewaySection struct {
 	AllowedHostPaths []string      `json:"allowed_host_paths"`
 	AllowImplicit    bool          `json:"allow_implicit_sessions"`
+	HarnessDir       string        `json:"harness_dir"`
 	Nodes            []nodeSection `json:"nodes"`
 
 	Heartbeat             *float64       `json:"heartbeat_interval_seconds"`

@@ -82,11 +82,11 @@ It exits 1 if something that polar serve needs does not work.`,
 	return cmd
 }
 
-func engineKinds() string { return strings.Join(builtin("").engines.Kinds(), ", ") }
+func engineKinds() string { return strings.Join(builtin("", nil).engines.Kinds(), ", ") }
 
 func examine(ctx context.Context, t topology) ([]finding, error) {
 	found := []finding{examineDisk(t.DataDir), examineShell()}
-	kinds := builtin("")
+	kinds := builtin("", nil)
 	for _, n := range t.Gateway.Nodes {
 		for _, e := range n.Inference.endpoints() {
 			one := n.Inference

@@ -120,7 +120,7 @@ func newMatrixRig(t *testing.T, row engineRow) *matrixRig {
 	}
 	server := httptest.NewServer(m.sim)
 	t.Cleanup(server.Close)
-	kinds := builtin("")
+	kinds := builtin("", nil)
 	settings, err := json.Marshal(map[string]string{"url": server.URL})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 func serveCommand() *cobra.Command {
 	var (
 		config, dataDir, listen, gatewayListen string
-		engine, model, logLevel                string
+		engine, model, logLevel, harnessDir    string
 		engineURLs                             []string
 		runWorkers                             int
 	)
@@ -38,6 +38,9 @@ again on the same folder.`,
 			set := cmd.Flags().Changed
 			if set("data-dir") {
 				t.DataDir = dataDir
+			}
+			if set("harness-dir") {
+				t.Gateway.HarnessDir = harnessDir
 			}
 			if set("engine") {
 				n.Inference.Engine = engine
@@ -93,6 +96,7 @@ again on the same folder.`,
 	f.StringArrayVar(&engineURLs, "engine-url", nil, "where an engine is; may be repeated (default http://127.0.0.1:8000)")
 	f.StringVar(&model, "model", "", "model name every call is made with (default: what the harness asks for)")
 	f.IntVar(&runWorkers, "run-workers", 2, "harnesses that run at once")
+	f.StringVar(&harnessDir, "harness-dir", defaultHarnessDir(), "where polar harness install puts CLIs")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -113,6 +117,9 @@ func decide(t topology, n nodeSection) (serviceConfig, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return serviceConfig{}, fmt.Errorf("find the polar binary: %w", err)
+	}
+	if t.Gateway.HarnessDir == "" {
+		t.Gateway.HarnessDir = defaultHarnessDir()
 	}
 	cfg := serviceConfig{
 		topology: t, node: n, token: token, binary: binary, path: os.Getenv("PATH"),

@@ -19,6 +19,7 @@ import (
 	"polar/calllog"
 	"polar/coordinator"
 	"polar/gateway"
+	"polar/kit"
 	"polar/llm"
 	"polar/node"
 	"polar/sandbox"
@@ -107,7 +108,7 @@ func openService(ctx context.Context, cfg serviceConfig) (_ *service, err error)
 	if s.calls, err = calllog.Open(calllog.Config{Dir: callDir, Log: cfg.log}); err != nil {
 		return nil, err
 	}
-	kinds := builtin(cfg.binary)
+	kinds := builtin(cfg.binary, kit.Folder{Dir: cfg.Gateway.HarnessDir}.Find)
 	if err := s.openDrivers(ctx, kinds); err != nil {
 		return nil, err
 	}

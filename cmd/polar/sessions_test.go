@@ -150,7 +150,7 @@ func newDriver(t *testing.T, file sessionFile, noncanonical float64) *driver {
 	}
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.engine.Load().ServeHTTP(w, r) }))
 	t.Cleanup(back.Close)
-	kinds := builtin("")
+	kinds := builtin("", nil)
 	engine, err := kinds.engines.Open(polar.Spec{Kind: "vllm", Config: json.RawMessage(fmt.Sprintf(`{"url":%q}`, back.URL))})
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +383,7 @@ func (d *driver) check(want golden) {
 	record := trajectory.Record{Instruction: d.file.Instruction, Calls: calls}
 	const everyRole = `"train_roles":["main","subagent","compaction","auxiliary"]`
 	for _, config := range []string{`{"drift":"split",` + everyRole + `}`, `{}`, `{` + everyRole + `}`} {
-		build, err := builtin("").builders.Open(polar.Spec{Kind: "prefix_merging", Config: json.RawMessage(config)})
+		build, err := builtin("", nil).builders.Open(polar.Spec{Kind: "prefix_merging", Config: json.RawMessage(config)})
 		if err != nil {
 			d.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func verifyCommand() *cobra.Command {
   polar verify hello.0 --all --json`,
 		Args: arguments(1, -1, "result files or session ids"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v := &verifier{from: from, all: all, builders: builtin("").builders}
+			v := &verifier{from: from, all: all, builders: builtin("", nil).builders}
 			for _, arg := range args {
 				if err := v.verify(cmd.Context(), arg); err != nil {
 					return err

@@ -1,0 +1,46 @@
+package harness
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// model is the one the agent names, else the one the gateway serves. A name in
+// three parts, PROVIDER/ORGANISATION/NAME, is asked for without the first: the
+// provider is polar.
+func (j Job) model() string {
+	name := j.Agent.ModelName
+	if name == "" {
+		name = j.Model
+	}
+	if provider, rest, ok := strings.Cut(name, "/"); ok && provider != "" && strings.Contains(rest, "/") {
+		return rest
+	}
+	return name
+}
+
+// modelOr is the model, or a name for CLIs that must ask for some.
+func (j Job) modelOr(name string) string {
+	if model := j.model(); model != "" {
+		return model
+	}
+	return name
+}
+
+// jsonFile is a file of a CLI's settings.
+func jsonFile(path string, content any) (File, error) {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return File{}, err
+	}
+	return File{Path: path, Content: append(data, '\n'), Mode: 0o600}, nil
+}
+
+// orElse is the setting, or what stands for none.
+func orElse[T comparable](setting, usual T) T {
+	var none T
+	if setting == none {
+		return usual
+	}
+	return setting
+}
