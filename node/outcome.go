@@ -30,9 +30,7 @@ func (l *life) build(context.Context) error {
 		l.result.Usage.CompletionTokens += c.Usage.CompletionTokens
 		l.result.Usage.CachedTokens += c.Usage.CachedTokens
 	}
-	if f := engineFailure(l.calls); f != nil && !l.wasCancelled() {
-		l.fail(inRun, f)
-	}
+	l.settleBlame()
 	if len(l.calls) == 0 {
 		if l.failure == nil {
 			l.fail(inRun, &polar.Failure{
@@ -53,12 +51,31 @@ func (l *life) build(context.Context) error {
 	return nil
 }
 
-// engineFailure is set if the last that the harness heard of the model was an
-// error that is not its own: then whatever it did about it, and whatever exit
-// code it gave, is no fault of the agent's. Calls that were cut off with the
-// session it never heard of.
-func engineFailure(calls []polar.Call) *polar.Failure {
-	var last *polar.Call
+// settleBlame holds what the harness made of its end against the calls, which
+// know better. If the last that it heard of the model was an error that is not
+// its own, then whatever it did about it, and whatever it reported, is no fault
+// of the agent's; if that error was its own (a prompt too long, a budget used
+// up), it is the agent's, though the harness may have taken it for ours.
+func (l *life) settleBlame() {
+	last := lastHeard(l.calls)
+	if last == nil || last.Error == nil || l.wasCancelled() {
+		return
+	}
+	kind, ours := serviceErrors[last.Error.Kind]
+	switch {
+	case ours:
+		l.fail(inRun, &polar.Failure{
+			Stage: polar.StageRun, Blame: polar.BlameService, Kind: kind,
+			Message: "the last model call failed: " + last.Error.Message,
+		})
+	case agentErrors[last.Error.Kind] && kindOf(l.failure) == polar.KindHarness:
+		l.failure.Blame = polar.BlameAgent
+	}
+}
+
+// lastHeard is the last call whose answer or error reached the harness. Calls
+// that were cut off with the session it never heard of.
+func lastHeard(calls []polar.Call) (last *polar.Call) {
 	for i := range calls {
 		c := &calls[i]
 		heard := c.Delivered || c.Error != nil && c.Error.Kind != llm.SessionEnded
@@ -66,17 +83,12 @@ func engineFailure(calls []polar.Call) *polar.Failure {
 			last = c
 		}
 	}
-	if last == nil || last.Error == nil {
-		return nil
-	}
-	kind, ours := serviceErrors[last.Error.Kind]
-	if !ours {
-		return nil
-	}
-	return &polar.Failure{
-		Stage: polar.StageRun, Blame: polar.BlameService, Kind: kind,
-		Message: "the last model call failed: " + last.Error.Message,
-	}
+	return last
+}
+
+// agentErrors are the errors of a call that the agent brought on itself.
+var agentErrors = map[llm.ErrorKind]bool{
+	llm.BadRequest: true, llm.NotFound: true, llm.TooLarge: true, llm.ContextOverflow: true, llm.OverBudget: true,
 }
 
 // serviceErrors are the errors of a call that are no fault of the agent's.
