@@ -34,7 +34,7 @@ type life struct {
 	held    *pool // the slot the session holds
 	ran     bool  // the harness was started
 	code    *int  // the exit code of the harness
-	used    usedHarness
+	used    harness.Used
 
 	failure *polar.Failure
 	result  polar.Result

@@ -18,9 +18,6 @@ import (
 	"polar/sandbox"
 )
 
-// messageTail is how much of a command's output goes into a failure's message.
-const messageTail = 2 << 10
-
 // openPlugins makes what the task names. It was done before when the task was
 // submitted, so it fails only if this node has other plug-ins.
 func (l *life) openPlugins(context.Context) (err error) {
@@ -128,20 +125,10 @@ func (l *life) prepareExec(ctx context.Context, sb sandbox.Sandbox, a polar.Prep
 		case code == 0:
 			return nil
 		case try >= max(1, a.MaxAttempts):
-			return fmt.Errorf("exit code %d%s", code, tailOf(out, before))
+			return fmt.Errorf("exit code %d%s", code, out.Excerpt(before))
 		}
 		wait(ctx, a.RetryBackoff.Duration())
 	}
-}
-
-// tailOf is the end of what was written since a mark, for a message.
-func tailOf(out *sandbox.Output, since int64) string {
-	n := min(messageTail, out.Len()-since)
-	tail := strings.TrimSpace(strings.ToValidUTF8(out.Tail(int(n)), "\ufffd"))
-	if tail == "" {
-		return ""
-	}
-	return ": " + tail
 }
 
 func service(stage polar.Stage, kind string, err error) error {

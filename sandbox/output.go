@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 )
 
@@ -80,6 +81,17 @@ func (o *Output) Tail(n int) string {
 	defer o.mu.Unlock()
 	end := o.lastBytes()
 	return string(end[max(0, len(end)-n):])
+}
+
+// Excerpt is the end of what was written since a mark, in the shape of the end
+// of a message: nothing, or a colon and the text.
+func (o *Output) Excerpt(since int64) string {
+	const most = 2 << 10
+	text := strings.TrimSpace(strings.ToValidUTF8(o.Tail(int(min(most, o.Len()-since))), "\ufffd"))
+	if text == "" {
+		return ""
+	}
+	return ": " + text
 }
 
 func (o *Output) lastBytes() []byte {
