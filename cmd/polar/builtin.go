@@ -32,6 +32,7 @@ type plugins struct {
 func builtin(binary string, find harness.Find) plugins {
 	p := plugins{
 		clis: []harness.CLI{
+			harness.Opencode(),
 			harness.Pi(),
 		},
 		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}, responses.Protocol{}},
