@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"polar"
+	"polar/harness"
 	"polar/llm"
 )
 
@@ -104,6 +105,9 @@ func (p painter) session(s stored) {
 		}
 		p.printf("  %s, attempt %d on %s, %s, reward %s\n", p.paint(code, string(r.Status)), r.Attempt, r.Node,
 			time.Duration(r.Timing.E2E*float64(time.Millisecond)).Round(time.Millisecond), reward(r.Trajectory.Reward()))
+		if used := ranBy(r.Trajectory); used != "" {
+			p.printf("run by %s\n", used)
+		}
 		if f := r.Failure; f != nil {
 			p.printf("failed in %s, blame %s, kind %s: %s\n", f.Stage, f.Blame, f.Kind, oneLine(f.Message, 500))
 		}
@@ -128,6 +132,22 @@ func (p painter) session(s stored) {
 		p.printf("\n")
 		p.trace(t)
 	}
+}
+
+// ranBy names the harness of a trajectory, and what is doubtful about it.
+func ranBy(t polar.Trajectory) string {
+	var used harness.Used
+	if json.Unmarshal(t.Metadata["harness"], &used) != nil {
+		return "" // a session of an earlier polar, or one that never got so far
+	}
+	text := used.Name
+	if used.Version != "" {
+		text += " " + used.Version
+	}
+	if used.Warning != "" {
+		text += "; warning: " + used.Warning
+	}
+	return text
 }
 
 func callRows(calls []polar.Call) (head []string, rows [][]string) {
