@@ -24,11 +24,22 @@ type Product struct {
 	Package string
 	// Command is the program as it is called on a PATH.
 	Command string
+	// AskVersion are the arguments that make it print its version; none means
+	// --version.
+	AskVersion []string `json:",omitempty"`
 	// Oldest and Newest bound the versions that were tried. Newest is the one
 	// that is installed unless another is asked for.
 	Oldest, Newest string
 	// Wires are the protocols it speaks to the model, the usual one first.
 	Wires []string
+}
+
+// Ask is the command that makes the program at a path print its version.
+func (p Product) Ask(program string) []string {
+	if len(p.AskVersion) == 0 {
+		return []string{program, "--version"}
+	}
+	return append([]string{program}, p.AskVersion...)
 }
 
 // The registries.
@@ -77,7 +88,7 @@ func newCLI[C interface{ common() CLIConfig }](p Product, plan func(program stri
 			if common.Command != "" {
 				return func(j Job) (Plan, error) {
 					made, err := planCLI(common.Command, c, j, plan)
-					made.Release = Release{Product: p, Expected: common.Version, Ask: []string{common.Command, "--version"}}
+					made.Release = Release{Product: p, Expected: common.Version, Ask: p.Ask(common.Command)}
 					return made, err
 				}, nil
 			}

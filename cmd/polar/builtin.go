@@ -33,6 +33,8 @@ func builtin(binary string, find harness.Find) plugins {
 	p := plugins{
 		clis: []harness.CLI{
 			harness.Opencode(),
+			harness.MiniSWEAgent(),
+			harness.OpenHandsSDK(),
 			harness.Pi(),
 		},
 		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}, responses.Protocol{}},
