@@ -1,0 +1,106 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// npmTries is how often npm is run where a registry has a bad moment, each
+	// time for npmTime at most.
+	npmTries = 3
+	npmTime  = 5 * time.Minute
+)
+
+// npm is the path of the program.
+type npm string
+
+func (f Folder) findNPM() (npm, error) {
+	if f.NPM != "" {
+		return npm(f.NPM), nil
+	}
+	found, err := exec.LookPath("npm")
+	if err != nil {
+		return "", unreachable("npm is not on the PATH; install Node.js, which has it, or name a program of the sandbox in agent.settings.command")
+	}
+	return npm(found), nil
+}
+
+// run runs npm in a folder. No script of a package is run; the hash of each
+// package is checked by npm. Its output is noted if it failed for good.
+func (n npm) run(ctx context.Context, dir string, args []string, note func(string)) error {
+	args = slices.Concat(args, []string{"--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"})
+	for try := 1; ; try++ {
+		once, cancel := context.WithTimeout(ctx, npmTime)
+		cmd := exec.CommandContext(once, string(n), args...)
+		cmd.Dir = dir
+		inGroup(cmd)
+		out, err := cmd.CombinedOutput()
+		late := once.Err() != nil
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		code, line := complaint(string(out))
+		if slices.Contains(finalCodes, code) {
+			return fmt.Errorf("npm: %s", line)
+		}
+		if try < npmTries {
+			note(fmt.Sprintf("npm: %s; trying again", line))
+			continue
+		}
+		for text := range strings.Lines(string(out)) {
+			note("npm: " + strings.TrimSuffix(text, "\n"))
+		}
+		if late || slices.Contains(networkCodes, code) || strings.HasPrefix(code, "E5") {
+			return unreachable("the npm registry cannot be reached: " + line)
+		}
+		return errors.New("npm: " + line)
+	}
+}
+
+// npm's codes of failures that come again, and of those of the network.
+var (
+	finalCodes   = []string{"E404", "ETARGET", "E401", "E403", "EUSAGE", "ENOSPC", "EACCES", "EROFS"}
+	networkCodes = []string{
+		"EAI_AGAIN", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "ENETUNREACH", "ENETDOWN", "ENOTCACHED",
+		"ENOTFOUND", "EPIPE", "ERR_SOCKET_TIMEOUT", "ETIMEDOUT", "FETCH_ERROR", "UND_ERR_CONNECT_TIMEOUT",
+	}
+)
+
+var npmError = regexp.MustCompile(`(?m)^npm (?:error|ERR!) +(.*\S)`)
+
+// complaint finds npm's code and words for a failure in its output.
+func complaint(out string) (code, line string) {
+	for _, m := range npmError.FindAllStringSubmatch(out, -1) {
+		if c, ok := strings.CutPrefix(m[1], "code "); ok {
+			code = c
+			continue
+		}
+		first, rest, _ := strings.Cut(m[1], " ")
+		if line == "" && first != "errno" && first != "syscall" && first != "path" {
+			line = m[1]
+			if first == code && rest != "" {
+				line = rest
+			}
+		}
+	}
+	switch {
+	case line == "" && code != "":
+		line = code
+	case line == "":
+		if line = lastLine(out); line == "" {
+			line = "it said nothing"
+		}
+	}
+	return code, line
+}
