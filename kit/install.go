@@ -189,7 +189,7 @@ const checkTime = 2 * time.Minute
 
 // check runs the program of a kit with nothing of this machine but the usual
 // folders of programs, and holds the version it prints against the wanted one.
-func check(ctx context.Context, dir, command, version string) error {
+func check(ctx context.Context, p harness.Product, version, dir, command string) error {
 	program, err := filepath.Abs(filepath.Join(dir, filepath.FromSlash(command)))
 	if err != nil {
 		return err
@@ -201,7 +201,8 @@ func check(ctx context.Context, dir, command, version string) error {
 	defer func() { _ = os.RemoveAll(home) }()
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--version")
+	ask := p.Ask(program)
+	cmd := exec.CommandContext(ctx, ask[0], ask[1:]...)
 	cmd.Dir = home
 	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=/usr/local/bin:/usr/bin:/bin"}
 	var errs strings.Builder
@@ -211,11 +212,12 @@ func check(ctx context.Context, dir, command, version string) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
+	asked := strings.Join(p.Ask(command), " ")
 	if err != nil {
-		return fmt.Errorf("%s --version: %w: %s", command, err, lastLine(errs.String()))
+		return fmt.Errorf("%s: %w: %s", asked, err, lastLine(errs.String()))
 	}
-	if got := harness.ReadVersion(string(out)); got != version {
-		return fmt.Errorf("%s --version says %q and not %s", command, lastLine(string(out)), version)
+	if harness.ReadVersion(string(out)) != version {
+		return fmt.Errorf("%s says %q and not %s", asked, lastLine(string(out)), version)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func (f Folder) installNPM(ctx context.Context, p harness.Product, version, dir 
 		return manifest{}, err
 	}
 	if len(r.programs) > 0 {
-		return m, r.choose(ctx, dir, m.Program, version)
+		return m, r.choose(ctx, p, version, dir, m.Program)
 	}
 	script, err := scriptOf(dir, p)
 	if err != nil {
@@ -129,11 +129,11 @@ func (f Folder) installNPM(ctx context.Context, p harness.Product, version, dir 
 	if err := writeLauncher(dir, m.Program, nodePath, script); err != nil {
 		return manifest{}, err
 	}
-	return m, check(ctx, dir, m.Program, version)
+	return m, check(ctx, p, version, dir, m.Program)
 }
 
 // choose makes the first native program that runs the command of a kit.
-func (r recipe) choose(ctx context.Context, dir, command, version string) error {
+func (r recipe) choose(ctx context.Context, p harness.Product, version, dir, command string) error {
 	err := errors.New("npm has no program for " + platform)
 	chosen := ""
 	for _, name := range r.programs {
@@ -150,7 +150,7 @@ func (r recipe) choose(ctx context.Context, dir, command, version string) error 
 		if err = writeLauncher(dir, command, name); err != nil {
 			return err
 		}
-		if err = check(ctx, dir, command, version); err == nil {
+		if err = check(ctx, p, version, dir, command); err == nil {
 			chosen = name
 		}
 	}
