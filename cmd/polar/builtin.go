@@ -35,7 +35,9 @@ func builtin(binary string, find harness.Find) plugins {
 			harness.Opencode(),
 			harness.MiniSWEAgent(),
 			harness.OpenHandsSDK(),
+			harness.GeminiCLI(),
 			harness.Pi(),
+			harness.QwenCode(),
 		},
 		protocols: []gateway.Protocol{chat.Protocol{}, anthropic.Protocol{}, gemini.Protocol{}, responses.Protocol{}},
 		engines: polar.Registry[backend.Engine]{
