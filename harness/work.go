@@ -77,7 +77,7 @@ func (w Work) identify(ctx context.Context) (Used, error) {
 	r := w.Plan.Release
 	used := Used{Name: w.Job.Agent.Harness, Version: r.Version}
 	if len(r.Ask) > 0 {
-		ran, err := w.step(ctx, Step{Args: r.Ask}, "version.log")
+		ran, err := w.step(ctx, Step{Args: r.Ask, Errors: "version.stderr.log"}, "version.log")
 		if err != nil {
 			return used, err
 		}

@@ -121,7 +121,7 @@ func TestTheVersionThatRanIsRecorded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "cli")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho cli 1.2.3 of today\n"), 0o700); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho warning: not 3.2.1 >&2\necho cli 1.2.3 of today\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	product := harness.Product{Name: "cli", Oldest: "1.2.0", Newest: "1.2.3"}
