@@ -61,15 +61,23 @@ func failed(blame polar.Blame, format string, args ...any) *polar.Failure {
 }
 
 // exited is what a judge returns of a harness that ended with a code that is
-// not 0 and gave no reason.
+// not 0 and gave no reason but the last line of its errors.
 func exited(e Ending) *polar.Failure {
 	if e.Code == 0 {
 		return nil
 	}
-	return &polar.Failure{
+	f := &polar.Failure{
 		Stage: polar.StageRun, Blame: polar.BlameAgent, Kind: polar.KindExitCode,
 		Message: fmt.Sprintf("the harness ended with exit code %d", e.Code),
 	}
+	var last string
+	for line := range lines(e.Stderr) {
+		last = string(line)
+	}
+	if last != "" {
+		f.Message += ": " + shorten(last)
+	}
+	return f
 }
 
 // troubles are words that harnesses have for an endpoint that is not to be had.
@@ -78,9 +86,13 @@ var troubles = regexp.MustCompile(`(?i)\b(5\d\d|529|429|401|403)\b|overloaded|ra
 	`service unavailable|gateway time-?out|connection (error|refused|reset|closed|dropped)|econn(refused|reset|aborted)|etimedout|socket hang up|` +
 	`fetch failed|stream (disconnected|closed|ended|error)|network error|terminated|unauthorized|api key|epipe|premature`)
 
+// spent are the words for a session that has used up what it may use. The
+// gateway's own come with status 429, and counts of tokens look like statuses.
+var spent = regexp.MustCompile(`(?i)budget of \d+ [a-z ]+ is spent|quota exceeded|too long|context (length|window|size)`)
+
 // blameFor says whose fault an error message of a model call is.
 func blameFor(message string) polar.Blame {
-	if troubles.MatchString(message) {
+	if troubles.MatchString(message) && !spent.MatchString(message) {
 		return polar.BlameService
 	}
 	return polar.BlameAgent

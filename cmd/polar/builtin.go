@@ -33,6 +33,8 @@ func builtin(binary string, find harness.Find) plugins {
 	p := plugins{
 		clis: []harness.CLI{
 			harness.Opencode(),
+			harness.ClaudeCode(),
+			harness.Codex(),
 			harness.MiniSWEAgent(),
 			harness.OpenHandsSDK(),
 			harness.GeminiCLI(),

@@ -1,0 +1,189 @@
+package harness
+
+import (
+	"encoding/json"
+	"path"
+	"strconv"
+	"strings"
+
+	"polar"
+)
+
+// ClaudeCodeConfig is the settings of the claude_code harness. What is not set
+// is left to Claude Code.
+type ClaudeCodeConfig struct {
+	CLIConfig
+	// MaxTurns ends the agent after so many answers of the model; using them up
+	// is a failure of the agent.
+	MaxTurns int `json:"max_turns"`
+	// ReasoningEffort is Claude Code's effort: low, medium, high, xhigh or max.
+	ReasoningEffort string `json:"reasoning_effort"`
+	// MaxBudgetUSD counts by Anthropic's prices, whatever the engine costs.
+	MaxBudgetUSD       float64 `json:"max_budget_usd"`
+	FallbackModel      string  `json:"fallback_model"`
+	AppendSystemPrompt string  `json:"append_system_prompt"`
+	// AllowedTools and DisallowedTools are Claude Code's rules, such as
+	// "Bash(git:*)".
+	AllowedTools      toolRules `json:"allowed_tools"`
+	DisallowedTools   toolRules `json:"disallowed_tools"`
+	MaxThinkingTokens int       `json:"max_thinking_tokens"`
+	// ContextWindow is how many tokens a conversation may have before Claude Code
+	// summarises it; it also does so when a call was too long.
+	ContextWindow int `json:"context_window"`
+	// MaxTokens bounds an answer.
+	MaxTokens int `json:"max_tokens"`
+}
+
+// toolRules is a list, or one string as Claude Code's own flags take it.
+type toolRules []string
+
+// UnmarshalJSON reads either.
+func (t *toolRules) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = toolRules{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(t))
+}
+
+// ClaudeCode is Anthropic's Claude Code.
+func ClaudeCode() CLI {
+	return newCLI(Product{
+		Name: "claude_code", Source: SourceNPM, Package: "@anthropic-ai/claude-code", Command: "claude",
+		Oldest: "2.1.325", Newest: "2.1.325", Wires: []string{"anthropic"},
+	}, planClaudeCode)
+}
+
+func planClaudeCode(program string, c ClaudeCodeConfig, j Job) (Plan, error) {
+	if c.MaxTurns < 0 || c.MaxBudgetUSD < 0 || c.MaxThinkingTokens < 0 || c.ContextWindow < 0 || c.MaxTokens < 0 {
+		return Plan{}, polar.Invalid("agent.settings", "max_turns, max_budget_usd, max_thinking_tokens, context_window and max_tokens must be above 0")
+	}
+	home := path.Join(j.Paths.Home, ".claude")
+	args := []string{program, "--print", "--verbose", "--output-format", "stream-json", "--dangerously-skip-permissions", "--strict-mcp-config"}
+	settings, err := jsonFile(path.Join(home, "settings.json"), claudeSettings)
+	if err != nil {
+		return Plan{}, err
+	}
+	files := []File{settings}
+	if len(j.Agent.MCPServers) > 0 {
+		servers, err := jsonFile(path.Join(home, "mcp.json"), map[string]any{"mcpServers": claudeMCP(j.Agent.MCPServers)})
+		if err != nil {
+			return Plan{}, err
+		}
+		files, args = append(files, servers), append(args, "--mcp-config", servers.Path)
+	}
+	for _, flag := range []struct{ name, value string }{
+		{"--max-turns", number(c.MaxTurns)},
+		{"--effort", c.ReasoningEffort},
+		{"--max-budget-usd", number(c.MaxBudgetUSD)},
+		{"--fallback-model", c.FallbackModel},
+		{"--append-system-prompt", c.AppendSystemPrompt},
+		{"--allowedTools", strings.Join(c.AllowedTools, ",")},
+		{"--disallowedTools", strings.Join(append(toolRules{"WebSearch"}, c.DisallowedTools...), ",")}, // a service of Anthropic's
+	} {
+		if flag.value != "" {
+			args = append(args, flag.name, flag.value)
+		}
+	}
+	return Plan{
+		Files: files,
+		Env:   claudeEnv(home, c, j),
+		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
+		Run:   []Step{{Args: append(args, "--", j.Instruction), Log: "claude_code.jsonl", Errors: "claude_code.stderr.log"}},
+		Keep:  []Keep{{Path: path.Join(home, "projects"), Name: "projects"}},
+		Judge: judgeClaudeCode,
+	}, nil
+}
+
+// claudeSettings keep Claude Code from asking its maker whether an address may
+// be fetched.
+var claudeSettings = map[string]bool{"skipWebFetchPreflight": true}
+
+// claudeEnv is where Claude Code has most of its settings. Every model it may
+// think of is the one that is served. It retries little, since the gateway has
+// retried the engine before it gives up, and waits for slow engines.
+func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
+	env := map[string]string{
+		"CLAUDE_CONFIG_DIR": home,
+		"IS_SANDBOX":        "1", // else it refuses to skip permissions as root
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+		"CLAUDE_CODE_MAX_RETRIES":                  "3",
+		"API_TIMEOUT_MS":                           "3600000",
+		"DISABLE_AUTOUPDATER":                      "1",
+		"ENABLE_TOOL_SEARCH":                       "false", // else the prompt's tools change in mid-session
+	}
+	model := j.modelOr("polar")
+	for _, name := range []string{
+		"ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_FABLE_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL",
+		"ANTHROPIC_DEFAULT_SONNET_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",
+	} {
+		env[name] = model
+	}
+	for name, value := range map[string]string{
+		"MAX_THINKING_TOKENS":             number(c.MaxThinkingTokens),
+		"CLAUDE_CODE_AUTO_COMPACT_WINDOW": number(c.ContextWindow),
+		"CLAUDE_CODE_MAX_OUTPUT_TOKENS":   number(c.MaxTokens),
+	} {
+		if value != "" {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// number writes a setting; 0 is none.
+func number[N int | float64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(n), 'f', -1, 64)
+}
+
+type claudeServer struct {
+	Type    string   `json:"type"`
+	Command string   `json:"command,omitempty"`
+	Args    []string `json:"args,omitempty"`
+	URL     string   `json:"url,omitempty"`
+}
+
+func claudeMCP(servers []polar.MCPServer) map[string]claudeServer {
+	types := map[string]string{mcpStdio: "stdio", mcpSSE: "sse", mcpHTTP: "http"}
+	out := map[string]claudeServer{}
+	for _, s := range servers {
+		out[s.Name] = claudeServer{Type: types[s.Transport], Command: s.Command, Args: s.Args, URL: s.URL}
+	}
+	return out
+}
+
+// judgeClaudeCode reads the last result. Claude Code gives one also when it
+// could not go on, and calls that a success if it was the model's endpoint that
+// failed.
+func judgeClaudeCode(e Ending) *polar.Failure {
+	type event struct {
+		Type    string   `json:"type"`
+		Subtype string   `json:"subtype"`
+		IsError bool     `json:"is_error"`
+		Reason  string   `json:"terminal_reason"`
+		Result  string   `json:"result"`
+		Errors  []string `json:"errors"`
+	}
+	var last event
+	for line := range lines(e.Stdout) {
+		var this event
+		if json.Unmarshal(line, &this) == nil && this.Type == "result" {
+			last = this
+		}
+	}
+	if !last.IsError {
+		return exited(e)
+	}
+	message := strings.Join(append([]string{last.Result}, last.Errors...), "; ")
+	if message = strings.Trim(message, "; "); message == "" {
+		message = last.Subtype
+	}
+	if last.Reason == "api_error" || last.Subtype == "error_during_execution" {
+		return failed(blameFor(message), "%s", message)
+	}
+	return failed(polar.BlameAgent, "%s", message)
+}
