@@ -33,7 +33,8 @@ func (f Folder) findNPM() (npm, error) {
 }
 
 // run runs npm in a folder. No script of a package is run; the hash of each
-// package is checked by npm. Its output is noted if it failed for good.
+// package is checked by npm. What it said is noted where a line does not
+// explain the failure.
 func (n npm) run(ctx context.Context, dir string, args []string, note func(string)) error {
 	args = slices.Concat(args, []string{"--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"})
 	for try := 1; ; try++ {
@@ -58,11 +59,11 @@ func (n npm) run(ctx context.Context, dir string, args []string, note func(strin
 			note(fmt.Sprintf("npm: %s; trying again", line))
 			continue
 		}
-		for text := range strings.Lines(string(out)) {
-			note("npm: " + strings.TrimSuffix(text, "\n"))
-		}
 		if late || slices.Contains(networkCodes, code) || strings.HasPrefix(code, "E5") {
 			return unreachable("the npm registry cannot be reached: " + line)
+		}
+		for text := range strings.Lines(string(out)) {
+			note(strings.TrimSuffix(text, "\n"))
 		}
 		return errors.New("npm: " + line)
 	}
@@ -89,7 +90,7 @@ func complaint(out string) (code, line string) {
 		first, rest, _ := strings.Cut(m[1], " ")
 		if line == "" && first != "errno" && first != "syscall" && first != "path" {
 			line = m[1]
-			if first == code && rest != "" {
+			if (first == "network" || first == code || "E"+first == code) && rest != "" {
 				line = rest
 			}
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"polar/backend"
+	"polar/harness"
+	"polar/kit"
 )
 
 // finding is one thing that works here, or does not.
@@ -28,9 +30,9 @@ type finding struct {
 
 func doctorCommand() *cobra.Command {
 	var (
-		config, dataDir, engine string
-		engineURLs              []string
-		asJSON                  bool
+		config, dataDir, engine, harnessDir string
+		engineURLs                          []string
+		asJSON                              bool
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -49,6 +51,9 @@ It exits 1 if something that polar serve needs does not work.`,
 			set := cmd.Flags().Changed
 			if set("data-dir") {
 				t.DataDir = dataDir
+			}
+			if set("harness-dir") || t.Gateway.HarnessDir == "" {
+				t.Gateway.HarnessDir = harnessDir
 			}
 			for i := range t.Gateway.Nodes {
 				if set("engine") {
@@ -79,6 +84,7 @@ It exits 1 if something that polar serve needs does not work.`,
 	f.StringVar(&engine, "engine", "vllm", "kind of inference engine: "+engineKinds())
 	f.StringArrayVar(&engineURLs, "engine-url", nil, "where an engine is; may be repeated (default http://127.0.0.1:8000)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
+	kitFlag(cmd, &harnessDir)
 	return cmd
 }
 
@@ -99,7 +105,30 @@ func examine(ctx context.Context, t topology) ([]finding, error) {
 			_ = engine.Close()
 		}
 	}
-	return found, nil
+	kits, err := openKits(t.Gateway.HarnessDir)
+	if err != nil {
+		return nil, err
+	}
+	return append(found, examineHarnesses(kits, kinds.clis)...), nil
+}
+
+// examineHarnesses says which CLIs are installed. None has to be.
+func examineHarnesses(kits kit.Folder, clis []harness.CLI) []finding {
+	npm := finding{What: "npm", OK: true, Detail: "not on the PATH; polar harness install needs it for the CLIs that come from npm: install Node.js"}
+	if path, err := exec.LookPath("npm"); err == nil {
+		npm.Detail = path
+	}
+	found := []finding{npm}
+	for _, c := range clis {
+		f := finding{What: "harness " + c.Name, OK: true}
+		if made, err := kits.Find(c.Product, ""); err == nil {
+			f.Detail = made.Version + " at " + made.Dir
+		} else {
+			f.Detail = err.Error()
+		}
+		found = append(found, f)
+	}
+	return found
 }
 
 func examineEngine(ctx context.Context, engine backend.Engine, kind, url string) finding {

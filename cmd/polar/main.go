@@ -83,7 +83,7 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		serveCommand(), submitCommand(), statusCommand(), cancelCommand(), showCommand(), exportCommand(), verifyCommand(),
-		simCommand(), demoCommand(), doctorCommand(), agentCommand(), versionCommand(),
+		simCommand(), demoCommand(), harnessCommand(), doctorCommand(), agentCommand(), versionCommand(),
 	)
 	return root
 }
