@@ -219,7 +219,7 @@ func (c Config) policy() (policy, error) {
 		return policy{}, fmt.Errorf("keep_calls: must not be below 0")
 	}
 	for i, f := range c.Faults {
-		if err := f.validate(); err != nil {
+		if err := f.validate(false); err != nil {
 			return policy{}, fmt.Errorf("faults[%d].%w", i, err)
 		}
 	}

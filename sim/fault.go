@@ -15,12 +15,15 @@ const (
 	FaultSlow   = "slow"   // the answer starts Delay later
 	FaultDrop   = "drop"   // the connection breaks before anything is said
 	FaultStall  = "stall"  // nothing more comes after AfterTokens tokens, for Delay or until the client leaves
+	// FaultContext is the refusal of a prompt that is too long, whatever its length.
+	FaultContext = "context"
 )
 
 // Fault is something that goes wrong with some of the model calls. Which calls
 // those are is said by one of Every, Probability and Calls; the calls of a
 // server are counted from 1 as they arrive, and of several faults for one call
-// the first is taken.
+// the first is taken. A fault of a rule has none of the three: it happens to the
+// calls that the rule answers.
 type Fault struct {
 	Kind string `yaml:"kind"`
 	// Status is the answer of FaultStatus and RetryAfter its header.
@@ -36,7 +39,8 @@ type Fault struct {
 	Times int `yaml:"times"`
 }
 
-func (f Fault) validate() error {
+// validate checks a fault of the server, or of a rule.
+func (f Fault) validate(ofRule bool) error {
 	switch f.Kind {
 	case FaultStatus:
 		if f.Status < 400 || f.Status > 599 {
@@ -46,9 +50,9 @@ func (f Fault) validate() error {
 		if f.Delay <= 0 {
 			return fmt.Errorf("delay: missing for %s", f.Kind)
 		}
-	case FaultCut, FaultDrop, FaultStall:
+	case FaultCut, FaultDrop, FaultStall, FaultContext:
 	default:
-		return fmt.Errorf("kind: %q is not known; known: cut, drop, slow, stall, status", f.Kind)
+		return fmt.Errorf("kind: %q is not known; known: context, cut, drop, slow, stall, status", f.Kind)
 	}
 	if f.Kind != FaultStatus && (f.Status != 0 || f.RetryAfter != "") {
 		return fmt.Errorf("status: has no meaning for %s", f.Kind)
@@ -71,7 +75,10 @@ func (f Fault) validate() error {
 			ways++
 		}
 	}
-	if ways != 1 {
+	switch {
+	case ofRule && ways != 0:
+		return fmt.Errorf("every, probability, calls: the rule says which calls; times says how often")
+	case !ofRule && ways != 1:
 		return fmt.Errorf("every: give one of every, probability and calls")
 	}
 	return nil
@@ -85,6 +92,8 @@ type faults struct {
 	mu    sync.Mutex
 	calls int
 	times []int
+	// ruled counts the faults of rules.
+	ruled map[*Fault]int
 }
 
 // next counts a call and returns its number and its fault, or nil.
@@ -106,6 +115,21 @@ func (f *faults) next() (n int, fault *Fault) {
 		return n, it
 	}
 	return n, nil
+}
+
+// ofRule counts a call that a rule with a fault answers. It returns nil for a
+// fault that has happened often enough.
+func (f *faults) ofRule(fault *Fault) *Fault {
+	if fault == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fault.Times > 0 && f.ruled[fault] >= fault.Times {
+		return nil
+	}
+	f.ruled[fault]++
+	return fault
 }
 
 func (f *Fault) is(kind string) bool { return f != nil && f.Kind == kind }

@@ -47,6 +47,9 @@ type generation struct {
 	visible int
 	// cached is how many tokens of the prompt came before; -1 is not known.
 	cached int
+	// usage and fault are what the rule that answered has of them.
+	usage ReportedUsage
+	fault *Fault
 }
 
 type finish byte
@@ -62,6 +65,7 @@ func (g *generator) generate(c conversation, prompt []int32, o options) generati
 	out := generation{key: g.draw(prompt, o), visible: -1, cached: g.cache.remember(prompt)}
 	rng := rand.New(rand.NewPCG(out.key, 1))
 	a := g.policy.answer(c, g.successRate, rng)
+	out.usage, out.fault = a.usage, a.fault
 	if !c.thinking {
 		a.reasoning = ""
 	}

@@ -34,7 +34,7 @@ func (m metaInfo) append(dst []byte) []byte {
 		dst = append(strconv.AppendInt(dst, int64(EndOfTurn), 10), '}')
 	}
 	dst = append(dst, `,"prompt_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(m.prompt), 10)
+	dst = strconv.AppendInt(dst, int64(m.gen.promptTokens(m.prompt)), 10)
 	dst = append(dst, `,"weight_version":"default","completion_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(m.to), 10)
 	dst = append(dst, `,"cached_tokens":`...)

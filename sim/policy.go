@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	texttemplate "text/template"
@@ -37,7 +38,7 @@ type When struct {
 
 // Action is one turn of the simulated model. Its texts are Go templates: the
 // named groups of the rule's patterns, .user and .tool_result are the data, and
-// sh, json, lower and trim are functions.
+// sh, json, lower, trim and dir are functions.
 type Action struct {
 	// Think and Say are reasoning and text; of several one is drawn.
 	Think Texts `yaml:"think"`
@@ -49,11 +50,22 @@ type Action struct {
 	Call []Call `yaml:"call"`
 	// FillerTokens adds this many tokens of filler to the text.
 	FillerTokens int `yaml:"filler_tokens"`
+	// Usage is what is reported in place of what was counted.
+	Usage ReportedUsage `yaml:"usage"`
+	// Fault is what goes wrong with the turn, as often as its Times says.
+	Fault *Fault `yaml:"fault"`
 	// Chance is the probability of Then; otherwise it is Else, and without an
 	// Else the next rule is tried.
 	Chance *Chance `yaml:"chance"`
 	Then   *Action `yaml:"then"`
 	Else   *Action `yaml:"else"`
+}
+
+// ReportedUsage is a usage that is not what was counted. Of the answer's tokens
+// there is none: they are the ids that are sent.
+type ReportedUsage struct {
+	// PromptTokens is reported for the prompt; 0 leaves what was counted.
+	PromptTokens int `yaml:"prompt_tokens"`
 }
 
 // Call is a tool call. Arguments is the JSON as the model writes it, which may
@@ -107,6 +119,8 @@ type action struct {
 	think, say, shell []text
 	calls             []callText
 	filler            int
+	usage             ReportedUsage
+	fault             *Fault
 	chance            float64
 	bySuccessRate     bool // the chance is the server's success rate
 	then, otherwise   *action
@@ -219,6 +233,14 @@ func (c *compiler) action(path string, a Action) (*action, error) {
 	if out.filler = a.FillerTokens; out.filler < 0 {
 		return nil, fmt.Errorf("%sfiller_tokens: must not be below 0", path)
 	}
+	if out.usage = a.Usage; out.usage.PromptTokens < 0 {
+		return nil, fmt.Errorf("%susage.prompt_tokens: must not be below 0", path)
+	}
+	if out.fault = a.Fault; out.fault != nil {
+		if err := out.fault.validate(true); err != nil {
+			return nil, fmt.Errorf("%sfault.%w", path, err)
+		}
+	}
 	acts := len(a.Say)+len(a.Shell)+len(a.Call)+a.FillerTokens > 0
 	if a.Chance == nil {
 		switch {
@@ -235,7 +257,7 @@ func (c *compiler) action(path string, a Action) (*action, error) {
 		return nil, fmt.Errorf("%schance: is %q, must be a number from 0 to 1 or success_rate", path, a.Chance.Word)
 	case out.chance < 0 || out.chance > 1:
 		return nil, fmt.Errorf("%schance: is %v, must be from 0 to 1", path, out.chance)
-	case acts || len(a.Think) > 0:
+	case acts || len(a.Think) > 0 || a.Fault != nil || a.Usage != (ReportedUsage{}):
 		return nil, fmt.Errorf("%schance: what is done stands below then and else, not beside it", path)
 	case a.Then == nil:
 		return nil, fmt.Errorf("%sthen: missing beside chance", path)
@@ -276,6 +298,7 @@ func (c *compiler) text(field, s string) (text, error) {
 		"json":  func(s string) string { b, _ := json.Marshal(s); return string(b) },
 		"lower": strings.ToLower,
 		"trim":  strings.TrimSpace,
+		"dir":   path.Dir,
 	}).Parse(s)
 	if err == nil {
 		var b strings.Builder

@@ -54,7 +54,7 @@ func New(c Config) (*Server, error) {
 			missingLogprobs: c.MissingLogprobs,
 			seen:            map[uint64]uint64{},
 		},
-		faults:  &faults{seed: c.Seed, list: c.Faults, times: make([]int, len(c.Faults))},
+		faults:  &faults{seed: c.Seed, list: c.Faults, times: make([]int, len(c.Faults)), ruled: map[*Fault]int{}},
 		calls:   newCalls(c.KeepCalls, c.Engine),
 		started: time.Now().Unix(),
 	}
@@ -114,16 +114,8 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, id string, read fu
 	body, err := s.body(w, r)
 	n, fault := s.faults.next()
 	rec := s.calls.begin(n, id+strconv.Itoa(n))
-	switch {
-	case err != nil:
-	case fault.is(FaultDrop):
-		rec.end(EndDropped, 0, nil)
-		breakConnection()
-	case fault.is(FaultStatus):
-		if fault.RetryAfter != "" {
-			w.Header().Set("Retry-After", fault.RetryAfter)
-		}
-		err = &apiError{status: fault.Status, kind: "InternalServerError", message: "simulated fault"}
+	if err == nil {
+		err = fault.strike(w, rec)
 	}
 	if err != nil {
 		rec.refuse(w, err)
@@ -137,13 +129,23 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, id string, read fu
 		}
 	}
 	if err == nil {
-		err = s.fit(req, len(prompt))
+		err = s.fit(req, len(prompt), fault)
 	}
 	if err != nil {
 		rec.refuse(w, err)
 		return
 	}
 	gen := s.generator.generate(req.conversation, prompt, req.options)
+	if own := s.faults.ofRule(gen.fault); fault == nil && own != nil {
+		fault = own
+		if err = fault.strike(w, rec); err == nil {
+			err = s.fit(req, len(prompt), fault)
+		}
+		if err != nil {
+			rec.refuse(w, err)
+			return
+		}
+	}
 	rec.sampled(req.stream, prompt, &gen)
 	name := req.model
 	if name == "" {
@@ -164,6 +166,22 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request, id string, read fu
 	if err != nil { // nothing but the client's leaving goes wrong here
 		rec.end(EndAborted, a.sent, a.text)
 	}
+}
+
+// strike breaks the connection or makes the refusal, if the fault is one that
+// comes before anything is said.
+func (f *Fault) strike(w http.ResponseWriter, rec *recorder) error {
+	switch {
+	case f.is(FaultDrop):
+		rec.end(EndDropped, 0, nil)
+		breakConnection()
+	case f.is(FaultStatus):
+		if f.RetryAfter != "" {
+			w.Header().Set("Retry-After", f.RetryAfter)
+		}
+		return &apiError{status: f.Status, kind: "InternalServerError", message: "simulated fault"}
+	}
+	return nil
 }
 
 // format writes one answer in a wire's way.

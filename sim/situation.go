@@ -153,7 +153,7 @@ func (a *action) choose(successRate float64, rng *rand.Rand) *action {
 }
 
 func (a *action) perform(s *situation, data map[string]string, rng *rand.Rand) answer {
-	out := answer{reasoning: oneOf(a.think, data, rng), text: oneOf(a.say, data, rng)}
+	out := answer{reasoning: oneOf(a.think, data, rng), text: oneOf(a.say, data, rng), usage: a.usage, fault: a.fault}
 	if a.filler > 0 {
 		out.text += fillerText(a.filler, rng)
 	}

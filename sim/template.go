@@ -144,6 +144,8 @@ type answer struct {
 	reasoning string
 	text      string
 	calls     []call
+	usage     ReportedUsage
+	fault     *Fault
 }
 
 // call is a tool call; its arguments are the text that the model writes, which

@@ -255,8 +255,12 @@ func member(object []byte, name string, f func(value []byte) error) error {
 
 // fit bounds the answer by the context limit, and refuses what does not fit in
 // the engine's words: harnesses look for them to compact their history.
-func (s *Server) fit(req *chatRequest, prompt int) error {
+// With a fault that says so, the prompt is one token too long.
+func (s *Server) fit(req *chatRequest, prompt int, fault *Fault) error {
 	limit := s.config.ContextLimit
+	if fault.is(FaultContext) {
+		limit = max(prompt-1, 1)
+	}
 	if s.config.Engine == EngineSGLang {
 		return sglangFit(req, prompt, limit)
 	}

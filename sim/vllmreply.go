@@ -157,11 +157,20 @@ func (w *replyWriter) rest(out *stream, prompt []int32) {
 	out.add(append(appendUsage(dst, prompt, w.gen), '}'))
 }
 
+// promptTokens is what is reported as the length of the prompt.
+func (g *generation) promptTokens(counted int) int {
+	if n := g.usage.PromptTokens; n > 0 {
+		return n
+	}
+	return counted
+}
+
 func appendUsage(dst []byte, prompt []int32, gen *generation) []byte {
+	counted := gen.promptTokens(len(prompt))
 	dst = append(dst, `"usage":{"prompt_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(len(prompt)), 10)
+	dst = strconv.AppendInt(dst, int64(counted), 10)
 	dst = append(dst, `,"total_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(len(prompt)+len(gen.tokens)), 10)
+	dst = strconv.AppendInt(dst, int64(counted+len(gen.tokens)), 10)
 	dst = append(dst, `,"completion_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(len(gen.tokens)), 10)
 	if gen.cached >= 0 {
