@@ -223,7 +223,7 @@ func (l *life) free() {
 
 // fail records why the session failed. The first failure counts, except that
 // one of the service's own outweighs one of the agent's: nothing may be learnt
-// from it.
+// from it. It also outweighs what a harness says of itself, since it says more.
 func (l *life) fail(at place, err error) {
 	if err == nil {
 		return
@@ -235,7 +235,7 @@ func (l *life) fail(at place, err error) {
 	switch {
 	case l.failure == nil:
 		l.failure = f
-	case f.Blame == polar.BlameService && l.failure.Blame == polar.BlameAgent:
+	case f.Blame == polar.BlameService && (l.failure.Blame == polar.BlameAgent || l.failure.Kind == polar.KindHarness):
 		l.failure = f
 	case l.failure != f:
 		l.s.log.Warn("session failed further", "stage", at.stage, "error", err)
