@@ -58,6 +58,9 @@ var imports = map[string][]string{
 	// Tasks as data.
 	"examples": {},
 
+	// Tests of the binary with real CLIs.
+	"clitest": {},
+
 	"cmd/polar": {"*"},
 	"bench":     {"*"},
 }

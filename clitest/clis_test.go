@@ -1,0 +1,191 @@
+package clitest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"polar"
+)
+
+// cli is a harness CLI as these tests know it.
+type cli struct {
+	harness string
+	// wires are those that it speaks, the usual one first.
+	wires []wire
+	// trials are what is special to it and what comes of it, by scenario.
+	trials map[string]trial
+}
+
+// wire is a format that a CLI speaks to the model, by the name under which calls
+// are recorded.
+type wire struct {
+	name     string
+	settings map[string]any
+}
+
+// trial is a scenario with one CLI.
+type trial struct {
+	// not says why the scenario does not apply.
+	not string
+	// settings, env, mcp and skills go into the task's agent.
+	settings map[string]any
+	env      map[string]string
+	mcp      []polar.MCPServer
+	skills   string
+	// rules are tried before those of the scenario's policy.
+	rules string
+	want  outcome
+}
+
+// clis are all that are tried, in the order of the table.
+func clis() []cli {
+	return []cli{pi()}
+}
+
+// notes is the MCP server of testdata, as it lies in the work folder.
+func notes() []polar.MCPServer {
+	return []polar.MCPServer{{Name: "notes", Transport: "stdio", Command: "bash", Args: []string{"notes.sh"}}}
+}
+
+// TestCLIs lets every CLI go through every scenario, and holds the table of the
+// docs against what came of it.
+func TestCLIs(t *testing.T) {
+	t.Parallel()
+	seats := make(bench, runtime.GOMAXPROCS(0)+1)
+	table := newTable(clis(), scenarios())
+	t.Cleanup(func() { table.check(t) })
+	for _, c := range clis() {
+		t.Run(c.harness, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range scenarios() {
+				on := c.wires
+				if !s.everyWire {
+					on = on[:1]
+				}
+				for i, w := range on {
+					name := s.name
+					if i > 0 {
+						name += " over " + w.name
+					}
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						try(t, c, s, w, seats, table)
+					})
+				}
+			}
+		})
+	}
+}
+
+// bench has a seat for each CLI that runs at the same time as others.
+type bench chan struct{}
+
+// sit waits for a seat until the end of the test.
+func (b bench) sit(t *testing.T) {
+	t.Helper()
+	b <- struct{}{}
+	t.Cleanup(func() { <-b })
+}
+
+// try runs one scenario with one CLI over one wire.
+func try(t *testing.T, c cli, s scenario, w wire, seats bench, table *table) {
+	t.Helper()
+	own, ok := c.trials[s.name]
+	switch {
+	case !ok:
+		t.Fatalf("nothing is said of the scenario %s", s.name)
+	case own.not != "":
+		table.enter(c, s, w, "", "–")
+		return
+	}
+	seats.sit(t)
+	install(t, c.harness)
+	r := newRig(t, s.policy(t, own.rules), s.between())
+	want := own.want
+	if w.name != c.wires[0].name && want.onWire != nil {
+		want = *want.onWire
+	}
+	sessions := max(s.sessions, 1)
+	for n := range sessions {
+		request(t, http.MethodPost, r.rollout+"/rollout/task/submit", task(t, c, s, own, w, n), nil)
+	}
+	results := r.results(t, sessions)
+	seen := sighting{rig: r, wire: w.name, scenario: s}
+	version := ""
+	for n := range sessions {
+		result := results[taskID(n)]
+		seen.session(t, result, want, n)
+		version = harnessOf(t, result).Version
+	}
+	seen.nothingElse(t, results)
+	table.enter(c, s, w, version, want.result)
+}
+
+func taskID(n int) polar.TaskID { return polar.TaskID(fmt.Sprintf("task-%d", n)) }
+
+// task is the body of a submission.
+func task(t *testing.T, c cli, s scenario, own trial, w wire, n int) map[string]any {
+	t.Helper()
+	settings := map[string]any{}
+	maps.Copy(settings, w.settings)
+	maps.Copy(settings, own.settings)
+	if program := commands[c.harness]; program != "" {
+		settings["command"] = program
+	}
+	agent := map[string]any{"harness": c.harness, "settings": settings, "env": own.env, "mcp_servers": own.mcp}
+	if own.skills != "" {
+		agent["skills_path"] = own.skills
+	}
+	prepare := []map[string]any{}
+	for to, from := range s.prepare {
+		data, err := os.ReadFile(filepath.Join("testdata", filepath.FromSlash(from)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepare = append(prepare, map[string]any{"type": "write_file", "target": to, "content": string(data)})
+	}
+	return map[string]any{
+		"task_id": taskID(n), "instruction": numbered(s.instruction, n), "max_attempts": max(s.attempts, 1), "timeout_seconds": 300,
+		"agent":     agent,
+		"runtime":   map[string]any{"backend": "local", "prepare": prepare},
+		"builder":   map[string]any{"strategy": "prefix_merging"},
+		"evaluator": map[string]any{"strategy": "command", "config": map[string]any{"command": numbered(s.check, n)}},
+	}
+}
+
+// install has polar install a CLI, which is quick if it is there. Where it
+// cannot be had the test is skipped, which is a failure where CI is set.
+func install(t *testing.T, harness string) {
+	t.Helper()
+	if commands[harness] != "" {
+		return
+	}
+	out, err := exec.CommandContext(t.Context(), *polarBinary, "harness", "install", harness).CombinedOutput()
+	switch said := strings.TrimSpace(string(out)); {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("polar harness install %s: %v: %s", harness, err, said)
+	default:
+		t.Skipf("%s cannot be had here: %v: %s", harness, err, said)
+	}
+}
+
+// usedHarness is what the trajectory's metadata say of the harness.
+type usedHarness struct{ Name, Version, Warning string }
+
+func harnessOf(t *testing.T, r polar.Result) usedHarness {
+	t.Helper()
+	var used usedHarness
+	if err := json.Unmarshal(r.Trajectory.Metadata["harness"], &used); err != nil {
+		t.Errorf("metadata.harness of %s: %v", r.Session, err)
+	}
+	return used
+}

@@ -1,0 +1,72 @@
+package clitest_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var (
+	polarBinary = flag.String("polar", "", "binary to test, an absolute path (default: built from this tree)")
+	updateTable = flag.Bool("update-table", false, "rewrite the table of docs/harnesses.md")
+	commands    = commandFlags{}
+)
+
+// commandFlags are programs to try in place of installed CLIs, by harness.
+type commandFlags map[string]string
+
+func (c commandFlags) String() string { return fmt.Sprint(map[string]string(c)) }
+
+// Set adds NAME=PROGRAM.
+func (c commandFlags) Set(s string) error {
+	name, program, ok := strings.Cut(s, "=")
+	if !ok {
+		return fmt.Errorf("is %q, must be NAME=PROGRAM", s)
+	}
+	c[name] = program
+	return nil
+}
+
+func TestMain(m *testing.M) {
+	flag.Var(commands, "command", "NAME=PROGRAM: a program to try in place of the installed CLI (repeatable)")
+	flag.Parse()
+	// Tests wait for processes; how many of those run at once is bounded by a bench.
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	dir, err := os.MkdirTemp("", "polar-clitest-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := buildPolar(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		_ = os.RemoveAll(dir)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// buildPolar builds the binary into dir, unless one was given.
+func buildPolar(dir string) error {
+	if *polarBinary != "" {
+		return nil
+	}
+	*polarBinary = filepath.Join(dir, "polar")
+	cmd := exec.Command("go", "build", "-o", *polarBinary, "./cmd/polar")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build polar: %w\n%s", err, out)
+	}
+	return nil
+}
