@@ -61,6 +61,13 @@ type Kit struct {
 // tried. One that is not installed is an error that says how to install it.
 type Find func(p Product, version string) (Kit, error)
 
+// NotInstalledError is that of a preset whose program is not there. It is no
+// fault of the settings.
+type NotInstalledError struct{ Err error }
+
+func (e *NotInstalledError) Error() string { return e.Err.Error() }
+func (e *NotInstalledError) Unwrap() error { return e.Err }
+
 // CLIConfig are the settings that every CLI's preset has.
 type CLIConfig struct {
 	// Version picks among those installed; with Command it is the one that must
@@ -93,8 +100,11 @@ func newCLI[C interface{ common() CLIConfig }](p Product, plan func(program stri
 				}, nil
 			}
 			kit, err := find(p, common.Version)
-			if err != nil {
+			switch {
+			case err != nil && common.Version != "":
 				return nil, polar.Invalid("version", "%v", err)
+			case err != nil:
+				return nil, &NotInstalledError{err}
 			}
 			return func(j Job) (Plan, error) {
 				made, err := planCLI(path.Join(j.Paths.Tools, p.Name, kit.Program), c, j, plan)

@@ -98,7 +98,7 @@ func (p Plugins) open(t polar.Task) (o opened, err error) {
 // pluginError says in which field of the task the fault lies: the one with the
 // plug-in's name or, below it, one of its settings.
 func pluginError(name, settings string, err error) error {
-	if errors.Is(err, polar.ErrUnknownKind) {
+	if _, missing := errors.AsType[*harness.NotInstalledError](err); missing || errors.Is(err, polar.ErrUnknownKind) {
 		return polar.Invalid(name, "%v", err)
 	}
 	var bad *polar.FieldError

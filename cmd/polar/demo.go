@@ -27,6 +27,8 @@ type demoOptions struct {
 	successRate  float64
 	noncanonical float64
 	workers      int
+	harness      string
+	harnessDir   string
 }
 
 func demoCommand() *cobra.Command {
@@ -35,16 +37,20 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "From nothing to printed traces on this machine",
 		Long: `Start a simulated inference server, the rollout server and a gateway node on free
-ports, run six small tasks four times each with the built-in agent, and print
-what a trainer would get. Nothing is left behind.`,
+ports, run six small tasks four times each, and print what a trainer would get.
+The harness is pi, a real CLI, which is installed if it is not there and npm can
+get it; otherwise it is mini, the built-in agent. Nothing else is left behind.`,
 		Example: `  polar demo
-  polar demo --keep ./demo-data --success-rate 1`,
+  polar demo --harness codex
+  polar demo --harness mini --keep ./demo-data --success-rate 1`,
 		Args: arguments(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&o.harness, "harness", "", "which harness runs (default: pi if it can be had, else mini)")
+	f.StringVar(&o.harnessDir, "harness-dir", defaultHarnessDir(), "where polar harness install puts CLIs")
 	f.StringVar(&o.keep, "keep", "", "keep the data folder, in DIR (default: a temporary one)")
 	f.IntVar(&o.samples, "samples", 4, "how often each task is run")
 	f.Float64Var(&o.successRate, "success-rate", 0.7, "share of the tasks that the simulated agent solves")
@@ -53,9 +59,13 @@ what a trainer would get. Nothing is left behind.`,
 	return cmd
 }
 
-func (o demoOptions) run(ctx context.Context, out, notes io.Writer) (err error) {
+func (o *demoOptions) run(ctx context.Context, out, notes io.Writer) (err error) {
 	if o.samples < 1 || o.workers < 1 {
 		return usagef("--samples and --run-workers must be 1 or more")
+	}
+	ran, err := o.chooseHarness(ctx, notes)
+	if err != nil {
+		return err
 	}
 	began := time.Now()
 	dir := o.keep
@@ -86,7 +96,7 @@ func (o demoOptions) run(ctx context.Context, out, notes io.Writer) (err error) 
 	}
 	fmt.Fprintf(out, "simulated inference server  http://%s\nrollout server              %s\ngateway                     %s\n",
 		engineListener.Addr(), s.rolloutURL(), s.gatewayURL())
-	fmt.Fprintf(out, "harness                     mini, the built-in agent, in local sandboxes\n\n")
+	fmt.Fprintf(out, "harness                     %s, in local sandboxes\n\n", ran)
 	running, stop := context.WithCancel(ctx)
 	all, running := errgroup.WithContext(running)
 	all.Go(func() error { return serveHTTP(running, engineListener, engine) })
@@ -112,7 +122,7 @@ func (o demoOptions) run(ctx context.Context, out, notes io.Writer) (err error) 
 }
 
 // tasks are the example tasks, each as often as asked.
-func (o demoOptions) tasks() ([]taskFile, error) {
+func (o *demoOptions) tasks() ([]taskFile, error) {
 	files, err := examples.Demo()
 	if err != nil {
 		return nil, err
@@ -127,7 +137,7 @@ func (o demoOptions) tasks() ([]taskFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		task.NumSamples = o.samples
+		task.NumSamples, task.Agent = o.samples, polar.Agent{Harness: o.harness}
 		if body, err = json.Marshal(task); err != nil {
 			return nil, err
 		}
@@ -136,9 +146,9 @@ func (o demoOptions) tasks() ([]taskFile, error) {
 	return out, nil
 }
 
-func (o demoOptions) service(ctx context.Context, dir, engineURL string) (*service, error) {
+func (o *demoOptions) service(ctx context.Context, dir, engineURL string) (*service, error) {
 	t := defaultTopology()
-	t.DataDir = dir
+	t.DataDir, t.Gateway.HarnessDir = dir, o.harnessDir
 	n := defaultNode()
 	n.ID = "demo"
 	n.Inference.BaseURL = engineURL
@@ -155,7 +165,7 @@ func (o demoOptions) service(ctx context.Context, dir, engineURL string) (*servi
 
 // report prints what came of the demo: each session, each task's rewards, and
 // one trace drawn.
-func (o demoOptions) report(ctx context.Context, client *api.Client, states []taskState, out io.Writer, took time.Duration) error {
+func (o *demoOptions) report(ctx context.Context, client *api.Client, states []taskState, out io.Writer, took time.Duration) error {
 	p := newPainter(out)
 	var all []polar.Summary
 	for _, t := range states {

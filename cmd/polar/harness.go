@@ -41,7 +41,7 @@ func harnessCommand() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(harnessListCommand(), harnessInstallCommand(), harnessRemoveCommand())
+	cmd.AddCommand(harnessListCommand(), harnessInstallCommand(), harnessRunCommand(), harnessRemoveCommand())
 	return cmd
 }
 
