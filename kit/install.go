@@ -50,6 +50,10 @@ func (f Folder) install(ctx context.Context, p harness.Product, version string, 
 	if !exact.MatchString(version) {
 		return harness.Kit{}, fmt.Errorf("install %s: %q is not a version; name one like %s", p.Name, version, p.Newest)
 	}
+	var err error
+	if f.Dir, err = filepath.Abs(f.Dir); err != nil {
+		return harness.Kit{}, fmt.Errorf("install %s: %w", p.Name, err)
+	}
 	if kit, err := f.Find(p, version); err == nil && !again {
 		return kit, nil
 	}
@@ -190,10 +194,7 @@ const checkTime = 2 * time.Minute
 // check runs the program of a kit with nothing of this machine but the usual
 // folders of programs, and holds the version it prints against the wanted one.
 func check(ctx context.Context, p harness.Product, version, dir, command string) error {
-	program, err := filepath.Abs(filepath.Join(dir, filepath.FromSlash(command)))
-	if err != nil {
-		return err
-	}
+	program := filepath.Join(dir, filepath.FromSlash(command))
 	home, err := os.MkdirTemp("", "polar-kit-")
 	if err != nil {
 		return err

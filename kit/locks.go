@@ -14,7 +14,11 @@ import (
 
 // locks has a folder per product, named after the harness: all packages of its
 // newest version that was tried, each with its hash. No registry is named in
-// them, so that they work with a mirror.
+// them, so that they work with a mirror. To make one anew, change the version in
+// package.json and run npm install --package-lock-only there, with the Node of
+// locks/node. npm ci wants every optional package in the lock: one that is not
+// in the registry, for platforms that polar is not for or of no use without a
+// screen, is overridden with a package that is never installed here.
 //
 //go:embed all:locks
 var locks embed.FS

@@ -95,6 +95,7 @@ func (f Folder) installNPM(ctx context.Context, p harness.Product, version, dir 
 		if m.Runtime, err = f.bringNode(ctx, dir, note); err != nil {
 			return manifest{}, err
 		}
+		npm.node = filepath.Join(dir, path.Dir(nodePath))
 	}
 	note(fmt.Sprintf("installing %s %s from npm", p.Package, version))
 	args := []string{"ci"}

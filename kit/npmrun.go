@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -18,18 +19,23 @@ const (
 	npmTime  = 5 * time.Minute
 )
 
-// npm is the path of the program.
-type npm string
+// npm runs npm.
+type npm struct {
+	program string
+	// node is the folder of the Node to run it with; empty means the machine's.
+	// npm leaves optional packages out that do not suit the Node it runs with.
+	node string
+}
 
 func (f Folder) findNPM() (npm, error) {
 	if f.NPM != "" {
-		return npm(f.NPM), nil
+		return npm{program: f.NPM}, nil
 	}
 	found, err := exec.LookPath("npm")
 	if err != nil {
-		return "", unreachable("npm is not on the PATH; install Node.js, which has it, or name a program of the sandbox in agent.settings.command")
+		return npm{}, unreachable("npm is not on the PATH; install Node.js, which has it, or name a program of the sandbox in agent.settings.command")
 	}
-	return npm(found), nil
+	return npm{program: found}, nil
 }
 
 // run runs npm in a folder. No script of a package is run; the hash of each
@@ -39,8 +45,9 @@ func (n npm) run(ctx context.Context, dir string, args []string, note func(strin
 	args = slices.Concat(args, []string{"--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"})
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, npmTime)
-		cmd := exec.CommandContext(once, string(n), args...)
+		cmd := exec.CommandContext(once, n.program, args...)
 		cmd.Dir = dir
+		cmd.Env = n.environ(cmd.Environ())
 		inGroup(cmd)
 		out, err := cmd.CombinedOutput()
 		late := once.Err() != nil
@@ -67,6 +74,16 @@ func (n npm) run(ctx context.Context, dir string, args []string, note func(strin
 		}
 		return errors.New("npm: " + line)
 	}
+}
+
+// environ puts the folder of Node first in the PATH.
+func (n npm) environ(env []string) []string {
+	for i, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok && n.node != "" {
+			env[i] = "PATH=" + n.node + string(os.PathListSeparator) + path
+		}
+	}
+	return env
 }
 
 // npm's codes of failures that come again, and of those of the network.
