@@ -38,7 +38,7 @@ func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 	for e, err := range events {
 		if err != nil {
 			// The stream ends without [DONE], so that nobody takes it for whole.
-			_ = s.w.Event("", openai.AppendError(nil, openai.AsError(err)))
+			_ = s.w.Event("", openai.AppendError(nil, interrupted(err)))
 			return err
 		}
 		if err := s.event(e); err != nil {
@@ -46,6 +46,17 @@ func (s *stream) write(events iter.Seq2[llm.Event, error]) error {
 		}
 	}
 	return nil
+}
+
+// interrupted is an error as a stream tells it that breaks off. It comes without
+// a status, and there are clients that know by the words of the message alone
+// whether to ask again.
+func interrupted(err error) *llm.Error {
+	e := *openai.AsError(err)
+	if kind, _ := openai.Words(e.Kind); kind == "server_error" {
+		e.Message = kind + ": " + e.Message
+	}
+	return &e
 }
 
 func (s *stream) event(e llm.Event) error {
