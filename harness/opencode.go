@@ -67,9 +67,8 @@ func planOpencode(program string, c OpencodeConfig, j Job) (Plan, error) {
 	// opencode wraps an instruction on its command line in quotes; what it reads
 	// from its input it takes as it is. A title of its own saves the model call
 	// that would make one up.
-	instruction := File{Path: path.Join(home, "instruction.txt"), Content: []byte(j.Instruction), Mode: 0o600}
-	args := []string{"sh", "-c", `in=$1; shift; exec "$@" <"$in"`, "opencode", instruction.Path,
-		program, "run", "--format", "json", "--thinking", "--title", string(j.Session), "--model", "polar/" + model}
+	instruction := instructionFile(home, j)
+	args := []string{program, "run", "--format", "json", "--thinking", "--title", string(j.Session), "--model", "polar/" + model}
 	if c.Variant != "" {
 		args = append(args, "--variant", c.Variant)
 	}
@@ -80,7 +79,7 @@ func planOpencode(program string, c OpencodeConfig, j Job) (Plan, error) {
 		Files: append([]File{config, instruction}, opencodePlugins(home)...),
 		Env:   opencodeEnv(),
 		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
-		Run:   []Step{{Args: args, Log: "opencode.jsonl", Errors: "opencode.stderr.log"}},
+		Run:   []Step{{Args: withInput(instruction.Path, args...), Log: "opencode.jsonl", Errors: "opencode.stderr.log"}},
 		Keep:  []Keep{{Path: path.Join(j.Paths.Home, ".local/share/opencode/log"), Name: "opencode-log"}},
 		Judge: judgeOpencode,
 	}, nil

@@ -2,7 +2,11 @@ package harness
 
 import (
 	"encoding/json"
+	"maps"
 	"path"
+	"slices"
+	"strconv"
+	"strings"
 
 	"polar"
 )
@@ -13,13 +17,16 @@ type PiConfig struct {
 	// APIType is the wire: openai-completions (the default), openai-responses,
 	// anthropic-messages or google-generative-ai.
 	APIType string `json:"api_type"`
-	// Thinking is pi's level of thinking; none leaves it to pi.
+	// Thinking is pi's level of thinking; none, or off, says that the model does
+	// not reason.
 	Thinking string `json:"thinking"`
 	// ContextWindow and MaxTokens are what pi believes of the model.
 	ContextWindow int `json:"context_window"`
 	MaxTokens     int `json:"max_tokens"`
 	// Compat overrides pi's view of what the endpoint can do.
 	Compat map[string]json.RawMessage `json:"compat"`
+	// Compaction overrides pi's settings of that name, such as keepRecentTokens.
+	Compaction map[string]json.RawMessage `json:"compaction"`
 }
 
 // Pi is the pi coding agent.
@@ -38,6 +45,9 @@ var piPaths = map[string]string{
 	"google-generative-ai": "/v1beta",
 }
 
+// piThinking are pi's levels of thinking.
+var piThinking = []string{"off", "minimal", "low", "medium", "high", "xhigh", "max"}
+
 func planPi(program string, c PiConfig, j Job) (Plan, error) {
 	if len(j.Agent.MCPServers) > 0 {
 		return Plan{}, polar.Invalid("agent.mcp_servers", "pi has no MCP client")
@@ -50,6 +60,9 @@ func planPi(program string, c PiConfig, j Job) (Plan, error) {
 		return Plan{}, polar.Invalid("agent.settings.api_type",
 			"%q is not known; known: anthropic-messages, google-generative-ai, openai-completions, openai-responses", c.APIType)
 	}
+	if c.Thinking != "" && !slices.Contains(piThinking, c.Thinking) {
+		return Plan{}, polar.Invalid("agent.settings.thinking", "%q is not known; known: %s", c.Thinking, strings.Join(piThinking, ", "))
+	}
 	if c.ContextWindow < 0 || c.MaxTokens < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and max_tokens must be above 0")
 	}
@@ -61,21 +74,60 @@ func planPi(program string, c PiConfig, j Job) (Plan, error) {
 	if c.APIType == "openai-completions" {
 		provider.Compat = piCompat(c.Compat)
 	}
-	models, err := jsonFile(path.Join(j.Paths.Home, ".pi/agent/models.json"), map[string]map[string]piProvider{"providers": {"polar": provider}})
+	home := path.Join(j.Paths.Home, ".pi/agent")
+	models, err := jsonFile(path.Join(home, "models.json"), map[string]map[string]piProvider{"providers": {"polar": provider}})
 	if err != nil {
 		return Plan{}, err
 	}
+	settings, err := jsonFile(path.Join(home, "settings.json"), piSettings{
+		Retry: piRetry{MaxRetries: 3, BaseDelay: 1000}, Compaction: piCompaction(model.ContextWindow, c.Compaction),
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	instruction := instructionFile(home, j)
 	args := []string{program, "--provider", "polar", "--model", model.ID, "--mode", "json", "--print", "--no-session"}
 	if c.Thinking != "" {
 		args = append(args, "--thinking", c.Thinking)
 	}
 	return Plan{
-		Files: []File{models},
+		Files: []File{models, settings, instruction},
 		Env:   map[string]string{"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"},
-		Setup: copySkills(j.Agent.SkillsPath, path.Join(j.Paths.Home, ".pi/agent/skills")),
-		Run:   []Step{{Args: append(args, j.Instruction), Log: "pi.jsonl", Errors: "pi.stderr.log"}},
+		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
+		Run:   []Step{{Args: withInput(instruction.Path, args...), Log: "pi.jsonl", Errors: "pi.stderr.log"}},
 		Judge: judgePi,
 	}, nil
+}
+
+type piSettings struct {
+	Retry      piRetry                    `json:"retry"`
+	Compaction map[string]json.RawMessage `json:"compaction,omitempty"`
+	// HTTPIdleTimeout is off: how long a call may wait for the engine is for the
+	// gateway to say.
+	HTTPIdleTimeout int `json:"httpIdleTimeoutMs"`
+}
+
+// piRetry is how often pi asks again, and how many milliseconds it waits before
+// it first does. The gateway asks the engine again by itself before it reports a
+// failure.
+type piRetry struct {
+	MaxRetries int `json:"maxRetries"`
+	BaseDelay  int `json:"baseDelayMs"`
+}
+
+// piCompaction keeps what pi reserves for an answer, and what it never
+// summarises, to parts of a small window: pi's own numbers are for large ones,
+// and with more than the window has it never compacts. The task's word is over
+// it.
+func piCompaction(window int, over map[string]json.RawMessage) map[string]json.RawMessage {
+	compaction := map[string]json.RawMessage{}
+	for name, usual := range map[string]int{"reserveTokens": 16384, "keepRecentTokens": 20000} {
+		if part := window / 4; part < usual {
+			compaction[name] = json.RawMessage(strconv.Itoa(part))
+		}
+	}
+	maps.Copy(compaction, over)
+	return compaction
 }
 
 type piProvider struct {
@@ -102,9 +154,7 @@ func piCompat(over map[string]json.RawMessage) map[string]json.RawMessage {
 		"supportsDeveloperRole": json.RawMessage("false"), "supportsReasoningEffort": json.RawMessage("false"),
 		"supportsStore": json.RawMessage("false"), "maxTokensField": json.RawMessage(`"max_tokens"`),
 	}
-	for k, v := range over {
-		compat[k] = v
-	}
+	maps.Copy(compat, over)
 	return compat
 }
 

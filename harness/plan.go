@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"path"
 	"strings"
 )
 
@@ -28,12 +29,12 @@ func (j Job) modelOr(name string) string {
 }
 
 // jsonFile is a file of a CLI's settings.
-func jsonFile(path string, content any) (File, error) {
+func jsonFile(name string, content any) (File, error) {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return File{}, err
 	}
-	return File{Path: path, Content: append(data, '\n'), Mode: 0o600}, nil
+	return File{Path: name, Content: append(data, '\n'), Mode: 0o600}, nil
 }
 
 // orElse is the setting, or what stands for none.
@@ -43,4 +44,16 @@ func orElse[T comparable](setting, usual T) T {
 		return usual
 	}
 	return setting
+}
+
+// withInput is a command that reads a file as its input. It is how a CLI gets
+// an instruction of any length, and one that begins like an option or a file's
+// name, as it is.
+func withInput(file string, args ...string) []string {
+	return append([]string{"sh", "-c", `in=$1; shift; exec "$@" <"$in"`, "with-input", file}, args...)
+}
+
+// instructionFile is the instruction of a job as a file for withInput.
+func instructionFile(dir string, j Job) File {
+	return File{Path: path.Join(dir, "instruction.txt"), Content: []byte(j.Instruction), Mode: 0o600}
 }
