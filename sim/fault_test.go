@@ -72,6 +72,9 @@ func TestEachFaultBreaksWhatItSays(t *testing.T) {
 		"an HTTP status": {`{kind: status, status: 429, retry_after: "7", calls: [1]}`, stream, func(r replied) bool {
 			return r.err == nil && r.status == 429 && r.header.Get("Retry-After") == "7" && strings.Contains(r.data, `"code":429`)
 		}, sim.EndRefused, 0},
+		"a prompt that is refused": {`{kind: context, calls: [1]}`, stream, func(r replied) bool {
+			return r.err == nil && r.status == 400 && strings.Contains(r.data, "This model's maximum context length is")
+		}, sim.EndRefused, 0},
 		"a connection that breaks at once": {`{kind: drop, calls: [1]}`, stream, func(r replied) bool {
 			return r.err != nil && r.status == 0
 		}, sim.EndDropped, 0},
@@ -100,6 +103,48 @@ func TestEachFaultBreaksWhatItSays(t *testing.T) {
 			}
 			if got := s.Calls()[0].Sent; got != c.sent {
 				t.Errorf("%d tokens sent, want %d", got, c.sent)
+			}
+		})
+	}
+}
+
+func TestAFaultOfARuleHappensToTheCallsItAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault string
+		want  []string
+	}{
+		"as often as it says": {`{kind: status, status: 500, times: 2}`, []string{sim.EndFinished, sim.EndRefused, sim.EndRefused, sim.EndFinished}},
+		"every time":          {`{kind: context}`, []string{sim.EndFinished, sim.EndRefused, sim.EndRefused, sim.EndRefused}},
+		"in the middle":       {`{kind: cut, after_tokens: 2, times: 1}`, []string{sim.EndFinished, sim.EndCut, sim.EndFinished, sim.EndFinished}},
+		"at once":             {`{kind: drop, times: 1}`, []string{sim.EndFinished, sim.EndDropped, sim.EndFinished, sim.EndFinished}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, parse(t, "rules: [{when: {user: fragile}, say: one two three four, fault: "+c.fault+"}, {say: fine}]\n"))
+			url := listen(t, s)
+			for _, said := range []string{"firm", "fragile", "fragile", "fragile"} {
+				post(t.Context(), t, url, `{"stream":true,"messages":[{"role":"user","content":"`+said+`"}]}`)
+			}
+			if diff := cmp.Diff(c.want, ended(s)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTheUsageOfARuleIsReported(t *testing.T) {
+	t.Parallel()
+	const body = `{"messages":[{"role":"user","content":"x"}],"return_token_ids":true`
+	for name, more := range map[string]string{"whole": "", "streamed": `,"stream":true,"stream_options":{"include_usage":true}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := chat(t, start(t, parse(t, "rules: [{say: hm, usage: {prompt_tokens: 190000}}]")), body+more+"}")
+			if diff := cmp.Diff(&usage{Prompt: 190000, Sampled: len(a.Tokens), Total: 190000 + len(a.Tokens)}, a.Usage); diff != "" {
+				t.Error(diff)
+			}
+			if len(a.Prompt) >= 190000 {
+				t.Errorf("the prompt really has %d tokens", len(a.Prompt))
 			}
 		})
 	}
