@@ -59,6 +59,10 @@ func TestAHarnessIsJudgedByWhatItReports(t *testing.T) {
 			"true", says(polar.BlameAgent), []polar.Call{badCall("c", 1, llm.EngineFailed)},
 			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
 		},
+		"a dead engine it knew as one": {
+			"true", says(polar.BlameService), []polar.Call{badCall("c", 1, llm.EngineFailed)},
+			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
+		},
 		"a dead engine it said nothing of": {
 			"true", nil, []polar.Call{badCall("c", 1, llm.EngineFailed)},
 			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
