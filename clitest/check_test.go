@@ -64,6 +64,9 @@ func (s *sighting) session(t *testing.T, r polar.Result, want outcome, n int) {
 		}
 		s.checkPrivate(t, fmt.Sprintf("the calls of %s", r.Session), calls, n)
 	}
+	if data, err := json.Marshal(s.rig.calls(t, r.Session, r.Attempt)); err != nil || !bytes.Contains(data, []byte(s.scenario.seen)) {
+		t.Errorf("the calls of %s have no %q in them: %v", r.Session, s.scenario.seen, err)
+	}
 	want.result, want.onWire, want.attempt = "", nil, max(want.attempt, 1)
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Errorf("%s came to (-want +got):\n%s\nfailure: %+v\nas it is written down:\n%s", r.Session, diff, r.Failure, got.written())

@@ -35,19 +35,16 @@ type wire struct {
 type trial struct {
 	// not says why the scenario does not apply.
 	not string
-	// settings, env, mcp and skills go into the task's agent.
+	// settings, env, mcp and skills go into the task's agent; files are written
+	// into the work folder before it starts.
 	settings map[string]any
 	env      map[string]string
 	mcp      []polar.MCPServer
 	skills   string
+	files    map[string]string
 	// rules are tried before those of the scenario's policy.
 	rules string
 	want  outcome
-}
-
-// clis are all that are tried, in the order of the table.
-func clis() []cli {
-	return []cli{pi()}
 }
 
 // notes is the MCP server of testdata, as it lies in the work folder.
@@ -59,13 +56,18 @@ func notes() []polar.MCPServer {
 // docs against what came of it.
 func TestCLIs(t *testing.T) {
 	t.Parallel()
-	seats := make(bench, runtime.GOMAXPROCS(0)+1)
+	busy, idle := make(bench, runtime.GOMAXPROCS(0)+1), make(bench, 4*runtime.GOMAXPROCS(0))
 	table := newTable(clis(), scenarios())
 	t.Cleanup(func() { table.check(t) })
 	for _, c := range clis() {
 		t.Run(c.harness, func(t *testing.T) {
 			t.Parallel()
+			install(t, c.harness)
 			for _, s := range scenarios() {
+				seats := busy
+				if s.waits {
+					seats = idle
+				}
 				on := c.wires
 				if !s.everyWire {
 					on = on[:1]
@@ -85,7 +87,7 @@ func TestCLIs(t *testing.T) {
 	}
 }
 
-// bench has a seat for each CLI that runs at the same time as others.
+// bench has a seat for each trial that runs at the same time as others.
 type bench chan struct{}
 
 // sit waits for a seat until the end of the test.
@@ -107,7 +109,6 @@ func try(t *testing.T, c cli, s scenario, w wire, seats bench, table *table) {
 		return
 	}
 	seats.sit(t)
-	install(t, c.harness)
 	r := newRig(t, s.policy(t, own.rules), s.between())
 	want := own.want
 	if w.name != c.wires[0].name && want.onWire != nil {
@@ -151,6 +152,9 @@ func task(t *testing.T, c cli, s scenario, own trial, w wire, n int) map[string]
 			t.Fatal(err)
 		}
 		prepare = append(prepare, map[string]any{"type": "write_file", "target": to, "content": string(data)})
+	}
+	for to, content := range own.files {
+		prepare = append(prepare, map[string]any{"type": "write_file", "target": to, "content": content})
 	}
 	return map[string]any{
 		"task_id": taskID(n), "instruction": numbered(s.instruction, n), "max_attempts": max(s.attempts, 1), "timeout_seconds": 300,

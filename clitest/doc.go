@@ -8,7 +8,7 @@
 // What must hold in every session is in check_test.go.
 //
 // To add a CLI: write NAME_test.go with one function that returns a cli and add
-// it to clis (clis_test.go). For each scenario it says what is special to the
+// it to clis (list_test.go). For each scenario it says what is special to the
 // CLI (settings, environment, rules that come before those of the scenario) and
 // what comes of it; a scenario that does not apply says why. Start with empty
 // outcomes: the test prints what it saw in the form in which it is written down.

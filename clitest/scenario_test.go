@@ -22,10 +22,15 @@ type scenario struct {
 	// be run because of it.
 	engine   engineFate
 	attempts int
+	// waits says that the CLI mostly waits to ask again, so that many can be tried
+	// at once.
+	waits bool
 	// everyWire says that it is tried over each wire that the CLI speaks.
 	everyWire bool
 	// prepare are files of testdata that the work folder begins with.
 	prepare map[string]string
+	// seen is what the recorded calls must have in them.
+	seen string
 }
 
 // engineFate is what becomes of the engine when the first tool result is
@@ -44,6 +49,7 @@ func scenarios() []scenario {
 		{
 			name: "two_turns", tried: "a tool call that is really run, then an answer", everyWire: true,
 			instruction: "Task two-turns: write the word hello to hello.txt.", check: "printf 'hello\\n' | cmp - hello.txt",
+			seen: "PATH=", // of the environment, which is looked through for the host's
 		},
 		{
 			name: "parallel_tools", tried: "two tool calls in one answer", everyWire: true,
@@ -71,19 +77,19 @@ func scenarios() []scenario {
 			instruction: "Task compaction: write first.txt, then second.txt.", check: "test -s first.txt && test -s second.txt",
 		},
 		{
-			name: "cut_stream", tried: "an answer that breaks off",
+			name: "cut_stream", tried: "an answer that breaks off", waits: true,
 			instruction: "Task cut-stream: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{
-			name: "rate_limited", tried: "a 429 with Retry-After",
+			name: "rate_limited", tried: "a 429 with Retry-After", waits: true,
 			instruction: "Task rate-limited: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{
-			name: "engine_dies", tried: "an engine that dies for good", engine: engineDies, attempts: 1,
+			name: "engine_dies", tried: "an engine that dies for good", engine: engineDies, attempts: 1, waits: true,
 			instruction: "Task engine-dies: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{
-			name: "engine_returns", tried: "an engine that dies and comes back", engine: engineReturns, attempts: 2,
+			name: "engine_returns", tried: "an engine that dies and comes back", engine: engineReturns, attempts: 2, waits: true,
 			instruction: "Task engine-dies: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{

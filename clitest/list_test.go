@@ -1,0 +1,6 @@
+package clitest_test
+
+// clis are all that are tried, in the order of the table.
+func clis() []cli {
+	return []cli{pi()}
+}
