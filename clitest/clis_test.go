@@ -57,7 +57,7 @@ func notes() []polar.MCPServer {
 func TestCLIs(t *testing.T) {
 	t.Parallel()
 	busy, idle := make(bench, runtime.GOMAXPROCS(0)+1), make(bench, 4*runtime.GOMAXPROCS(0))
-	table := newTable(clis(), scenarios())
+	table := newTable()
 	t.Cleanup(func() { table.check(t) })
 	for _, c := range clis() {
 		t.Run(c.harness, func(t *testing.T) {
@@ -127,7 +127,9 @@ func try(t *testing.T, c cli, s scenario, w wire, seats bench, table *table) {
 		version = harnessOf(t, result).Version
 	}
 	seen.nothingElse(t, results)
-	table.enter(c, s, w, version, want.result)
+	if !t.Failed() {
+		table.enter(c, s, w, version, want.result)
+	}
 }
 
 func taskID(n int) polar.TaskID { return polar.TaskID(fmt.Sprintf("task-%d", n)) }

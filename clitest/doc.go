@@ -14,9 +14,8 @@
 // outcomes: the test prints what it saw in the form in which it is written down.
 // Judge that by hand before it becomes what is expected. Then run
 //
-//	go test ./clitest -run TestCLIs/NAME
-//	go test ./clitest -update-table
+//	go test ./clitest -run TestCLIs/NAME -update-table
 //
-// the second of which writes the table of docs/harnesses.md. With -command
+// which writes the CLI's column of the table of docs/harnesses.md. With -command
 // NAME=PROGRAM a program of this machine is tried in place of the installed one.
 package clitest

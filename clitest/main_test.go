@@ -3,9 +3,11 @@ package clitest_test
 import (
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,10 +58,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// dependOnSources looks at the sources of polar, so that the test cache knows of
+// them: it does not see what a compiler in another process reads.
+func dependOnSources() error {
+	return filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != ".." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bin", "clients", "clitest", "docs", "tools"}, d.Name())):
+			return filepath.SkipDir
+		case d.IsDir() || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		_, err = os.Stat(path)
+		return err
+	})
+}
+
 // buildPolar builds the binary into dir, unless one was given.
 func buildPolar(dir string) error {
 	if *polarBinary != "" {
 		return nil
+	}
+	if err := dependOnSources(); err != nil {
+		return err
 	}
 	*polarBinary = filepath.Join(dir, "polar")
 	cmd := exec.Command("go", "build", "-o", *polarBinary, "./cmd/polar")
