@@ -96,7 +96,7 @@ func TestFail(t *testing.T) {
 		},
 		"a broken engine": {
 			llm.Errorf(llm.EngineFailed, "broken"), 503,
-			`{"error":{"message":"broken","type":"server_error","param":null,"code":"engine_failed"}}`, "",
+			`{"error":{"message":"broken","type":"server_error","param":null,"code":"engine_failed"}}`, "1",
 		},
 		"a slow engine": {
 			llm.Errorf(llm.EngineTimeout, "slow"), 504,

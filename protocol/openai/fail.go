@@ -14,11 +14,13 @@ import (
 func Fail(w http.ResponseWriter, err *llm.Error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	if err.RetryAfter != "" && err.Kind != llm.OverBudget {
-		h.Set("Retry-After", err.RetryAfter)
-	}
-	if err.Kind == llm.OverBudget {
+	switch {
+	case err.Kind == llm.OverBudget:
 		h.Set("X-Should-Retry", "false") // what OpenAI's own clients heed
+	case err.RetryAfter != "":
+		h.Set("Retry-After", err.RetryAfter)
+	case err.Kind == llm.EngineFailed:
+		h.Set("Retry-After", "1") // it was waited for already; some clients would wait for minutes
 	}
 	status := err.Status
 	if status == 0 {
