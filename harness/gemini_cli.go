@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"path"
+	"strings"
 
 	"polar"
 )
@@ -37,7 +38,7 @@ func planGemini(program string, c GeminiConfig, j Job) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	prompt, files, err := literalPrompt(j.Instruction, path.Join(home, "commands"))
+	prompt, files, err := geminiPrompt(j.Instruction, path.Join(home, "commands"))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -93,7 +94,8 @@ func geminiSettings(c GeminiConfig, j Job) map[string]any {
 	}
 	return map[string]any{
 		"general": map[string]any{
-			"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": callAttempts, "sessionRetention": off,
+			"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "sessionRetention": off,
+			"maxAttempts": 3, // the gateway has tried the engine again already
 		},
 		"ui":           map[string]any{"showCompatibilityWarnings": false},
 		"ide":          off,
@@ -105,6 +107,27 @@ func geminiSettings(c GeminiConfig, j Job) map[string]any {
 		"security":     map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"}, "folderTrust": off},
 		"advanced":     map[string]any{"autoConfigureMemory": false, "ignoreLocalEnv": true},
 	}
+}
+
+// geminiPrompt is what to give Gemini CLI so that the model reads the instruction
+// as it stands: a special one becomes the text of a command in the folder, and
+// the command the prompt. A command fills in certain marks in its text; of an
+// instruction that has them, files that it names with '@' are shown too.
+func geminiPrompt(instruction, commands string) (prompt string, files []File, err error) {
+	if !isSpecial(instruction) {
+		return instruction, nil, nil
+	}
+	for _, mark := range []string{"{{args}}", "!{", "@{"} {
+		if strings.Contains(instruction, mark) {
+			return "\n" + instruction, nil, nil // so that it is no command
+		}
+	}
+	text, err := json.Marshal(instruction) // which is a TOML string too, but for one character
+	if err != nil {
+		return "", nil, err
+	}
+	toml := "prompt = " + strings.ReplaceAll(string(text), "\x7f", `\u007f`) + "\n"
+	return "/polar-task", []File{{Path: path.Join(commands, "polar-task.toml"), Content: []byte(toml), Mode: 0o600}}, nil
 }
 
 // judgeGemini reads Gemini CLI's events. The last one is its verdict; what was

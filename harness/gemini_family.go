@@ -1,8 +1,6 @@
 package harness
 
 import (
-	"encoding/json"
-	"path"
 	"strings"
 
 	"polar"
@@ -27,10 +25,6 @@ type geminiFamily struct {
 	// LoopDetection lets the CLI end a session that it takes to be in a loop.
 	LoopDetection bool `json:"loop_detection"`
 }
-
-// callAttempts is how often a CLI makes a call that fails. They are few, since
-// the gateway has tried the engine again already.
-const callAttempts = 3
 
 func (c geminiFamily) check() error {
 	switch {
@@ -69,24 +63,9 @@ func geminiMCPServers(servers []polar.MCPServer) map[string]geminiMCPServer {
 	return out
 }
 
-// literalPrompt is what to give the CLI so that the model reads the instruction
-// as it stands. A prompt that begins with '/' is a command to the CLI, and '@'
-// before the name of a file stands for the file; neither is so within the text
-// of a command. So an instruction with one of them becomes a command of its own
-// in the folder, and its name the prompt.
-func literalPrompt(instruction, commands string) (prompt string, files []File, err error) {
-	if !strings.HasPrefix(instruction, "/") && !strings.Contains(instruction, "@") {
-		return instruction, nil, nil
-	}
-	for _, special := range []string{"{{args}}", "!{", "@{"} { // these a command would fill in
-		if strings.Contains(instruction, special) {
-			return "\n" + instruction, nil, nil
-		}
-	}
-	text, err := json.Marshal(instruction) // which is a TOML string too, but for one character
-	if err != nil {
-		return "", nil, err
-	}
-	toml := "description = \"the task\"\nprompt = " + strings.ReplaceAll(string(text), "\x7f", `\u007f`) + "\n"
-	return "/polar-task", []File{{Path: path.Join(commands, "polar-task.toml"), Content: []byte(toml), Mode: 0o600}}, nil
+// isSpecial is set if the CLI would not give the instruction to the model as it
+// stands: one that begins with '/' is a command to the CLI, and '@' before the
+// name of a file stands for the file. Neither is so in the text of a command.
+func isSpecial(instruction string) bool {
+	return strings.HasPrefix(instruction, "/") || strings.Contains(instruction, "@")
 }

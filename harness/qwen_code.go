@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"path"
+	"strings"
 
 	"polar"
 )
@@ -30,10 +31,7 @@ func planQwen(program string, c QwenConfig, j Job) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	prompt, files, err := literalPrompt(j.Instruction, path.Join(home, "commands"))
-	if err != nil {
-		return Plan{}, err
-	}
+	prompt, files := qwenPrompt(j.Instruction, path.Join(home, "commands"))
 	args := []string{program, "--auth-type=openai", "--model=" + j.modelOr("polar"), "--approval-mode=yolo", "--output-format=stream-json", "--prompt=" + prompt}
 	return Plan{
 		Files: append([]File{settings}, files...),
@@ -53,7 +51,7 @@ func planQwen(program string, c QwenConfig, j Job) (Plan, error) {
 
 func qwenSettings(c QwenConfig, j Job) map[string]any {
 	off := map[string]any{"enabled": false}
-	generation := map[string]any{"maxRetries": callAttempts - 1}
+	generation := map[string]any{"maxRetries": 0} // beside the seven attempts that it always makes
 	if c.ContextWindow > 0 {
 		generation["contextWindowSize"] = c.ContextWindow
 	}
@@ -87,6 +85,18 @@ func qwenSettings(c QwenConfig, j Job) map[string]any {
 		settings["context"] = map[string]any{"autoCompactThreshold": c.CompressionThreshold}
 	}
 	return settings
+}
+
+// qwenPrompt is what to give Qwen Code so that the model reads the instruction as
+// it stands: a special one goes through a command in the folder whose text is
+// its argument.
+func qwenPrompt(instruction, commands string) (prompt string, files []File) {
+	if !isSpecial(instruction) {
+		return instruction, nil
+	}
+	command := "---\ndisable-model-invocation: true\n---\n{{args}}\n"
+	argument := strings.ReplaceAll(instruction, "$", "$$") // it is put in as a JavaScript replacement
+	return "/polar-task " + argument, []File{{Path: path.Join(commands, "polar-task.md"), Content: []byte(command), Mode: 0o600}}
 }
 
 // judgeQwen reads Qwen Code's events; the last one says whether it took itself
