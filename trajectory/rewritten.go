@@ -102,12 +102,12 @@ func (h *history) quotedBy(t *turn) *turn {
 		}
 	}
 	for i := h.seen - 1; i >= max(0, h.seen-quotedTurns); i-- {
-		a := h.turns[i].answered()
-		if len(a.text) < quotedBytes || !sameThread(h.turns[i], t) {
+		answer := h.turns[i].answered().quotable()
+		if len(answer) < quotedBytes || !sameThread(h.turns[i], t) {
 			continue
 		}
 		for _, text := range texts {
-			if strings.Contains(text, a.text) {
+			if strings.Contains(text, answer) {
 				return h.turns[i]
 			}
 		}

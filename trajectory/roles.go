@@ -179,13 +179,13 @@ func asksSummary(c *polar.Call) bool {
 
 // isQuoted reports whether a later conversation opens with the answer.
 func isQuoted(t *turn, later []*chain) bool {
-	a := t.answered()
-	if len(a.text) < quotedBytes {
+	answer := t.answered().quotable()
+	if len(answer) < quotedBytes {
 		return false
 	}
 	for _, c := range later {
 		for _, m := range c.first().Messages {
-			if strings.Contains(text(m), a.text) {
+			if strings.Contains(text(m), answer) {
 				return true
 			}
 		}

@@ -168,6 +168,18 @@ func TestRolesOfHarnesses(t *testing.T) {
 				"main same_setup history_rewritten/3 of trace-002 c3",
 			},
 		},
+		"Claude Code's compaction after a prompt that was too long, with the summary in tags": {
+			[]request{
+				{claude, claudeTools, claudeOpening, "Step."},
+				{claude, claudeTools, []said{claudeOpening[0], {"user", "[earlier conversation truncated for compaction retry]"}, {"assistant", "Step."}, {"tool", "hello"}, {"user", "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."}}, "<analysis>\nAll was done.\n</analysis>\n\n<summary>\n" + summary + "\n</summary>"},
+				{claude, claudeTools, []said{claudeOpening[0], {"user", "This session is being continued.\n\nSummary:\n" + summary}, {"system", "Today's date"}}, "Step two."},
+			},
+			[]string{
+				"main instruction root/0 c0",
+				"compaction summary_prompt history_rewritten/1 of trace-000 c1",
+				"main same_setup history_rewritten/2 of trace-001 c2",
+			},
+		},
 		"Claude Code's quota probe and topic": {
 			[]request{
 				{claude, "", []said{{"user", "quota"}}, "#"},
