@@ -120,9 +120,11 @@ func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
 	} {
 		env[name] = model
 	}
+	window, percent := claudeWindow(c)
 	for name, value := range map[string]string{
 		"MAX_THINKING_TOKENS":             number(c.MaxThinkingTokens),
-		"CLAUDE_CODE_AUTO_COMPACT_WINDOW": number(c.ContextWindow),
+		"CLAUDE_CODE_AUTO_COMPACT_WINDOW": number(window),
+		"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": number(percent),
 		"CLAUDE_CODE_MAX_OUTPUT_TOKENS":   number(c.MaxTokens),
 	} {
 		if value != "" {
@@ -130,6 +132,19 @@ func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
 		}
 	}
 	return env
+}
+
+// claudeWindow is the window that Claude Code is told of, and at what share of
+// it, less the room for a summary, it summarises; 0 leaves that to it. It takes
+// every window below 100,000 for that, so of a smaller one the share is given:
+// two thirds, as it is of 100,000.
+func claudeWindow(c ClaudeCodeConfig) (window, percent int) {
+	const least, summary = 100000, 20000
+	if c.ContextWindow == 0 || c.ContextWindow >= least {
+		return c.ContextWindow, 0
+	}
+	room := least - min(orElse(c.MaxTokens, summary), summary)
+	return least, max(c.ContextWindow*67/room, 1)
 }
 
 // number writes a setting; 0 is none.
