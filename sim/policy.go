@@ -22,7 +22,8 @@ type Rule struct {
 type When struct {
 	// User is about the text of the last user message.
 	User string `yaml:"user"`
-	// System is about the first system or developer message.
+	// System is about the system and developer messages that come before the
+	// first of a user.
 	System string `yaml:"system"`
 	// ToolResult is about the last tool result since the last user message.
 	ToolResult string `yaml:"tool_result"`

@@ -90,6 +90,8 @@ rules:
 		"a tool result that does not match":   {add + call + result("?"), "", "Nothing."},
 		"two tool results":                    {add + call + result("A") + result(" B "), "", "Last: b"},
 		"the user spoke since":                {add + call + result("5") + `,{"role":"user","content":"hm"}`, "", "Nothing."},
+		"the system's second text":            {`{"role":"system","content":"You are"},{"role":"developer","content":"pirate Bob"},` + add, "", "Arr, Bob"},
+		"a system text after the user's":      {add + `,{"role":"system","content":"pirate Ann"}`, "", `calc {"sum": [2, 3], "of": "add 2 and 3"}`},
 		"a reminder is not the user speaking": {add + call + result("5") + `,{"role":"user","content":"<system-reminder>\nhm</system-reminder>"}`, "", "It is 5."},
 		"no shell":                            {`{"role":"user","content":"shell"}`, "", "No shell."},
 		"nothing holds":                       {`{"role":"user","content":"shell"}`, bashTool, "Nothing."},

@@ -37,8 +37,8 @@ func situationOf(c conversation) *situation {
 			if text := m.Text(); last < 0 || !isReminder(text) {
 				last, s.user = i, text
 			}
-		case isSystem(m) && s.system == "":
-			s.system = m.Text()
+		case isSystem(m) && last < 0:
+			s.system = strings.TrimPrefix(s.system+"\n"+m.Text(), "\n")
 		}
 	}
 	var result *llm.Message
