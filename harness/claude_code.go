@@ -65,7 +65,8 @@ func planClaudeCode(program string, c ClaudeCodeConfig, j Job) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	files := []File{settings}
+	instruction := instructionFile(home, j)
+	files := []File{settings, instruction}
 	if len(j.Agent.MCPServers) > 0 {
 		servers, err := jsonFile(path.Join(home, "mcp.json"), map[string]any{"mcpServers": claudeMCP(j.Agent.MCPServers)})
 		if err != nil {
@@ -90,7 +91,7 @@ func planClaudeCode(program string, c ClaudeCodeConfig, j Job) (Plan, error) {
 		Files: files,
 		Env:   claudeEnv(home, c, j),
 		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
-		Run:   []Step{{Args: append(args, "--", j.Instruction), Log: "claude_code.jsonl", Errors: "claude_code.stderr.log"}},
+		Run:   []Step{{Args: withInput(instruction.Path, args...), Log: "claude_code.jsonl", Errors: "claude_code.stderr.log"}},
 		Keep:  []Keep{{Path: path.Join(home, "projects"), Name: "projects"}},
 		Judge: judgeClaudeCode,
 	}, nil

@@ -41,12 +41,13 @@ func planCodex(program string, c CodexConfig, j Job) (Plan, error) {
 		return Plan{}, err
 	}
 	home := path.Join(j.Paths.Home, ".codex")
-	args := []string{program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--", j.Instruction}
+	args := []string{program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"}
+	instruction := instructionFile(home, j)
 	return Plan{
-		Files: []File{{Path: path.Join(home, "config.toml"), Content: config, Mode: 0o600}},
+		Files: []File{{Path: path.Join(home, "config.toml"), Content: config, Mode: 0o600}, instruction},
 		Env:   map[string]string{"CODEX_HOME": home},
 		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
-		Run:   []Step{{Args: args, Log: "codex.jsonl", Errors: "codex.stderr.log"}},
+		Run:   []Step{{Args: withInput(instruction.Path, args...), Log: "codex.jsonl", Errors: "codex.stderr.log"}},
 		Keep:  []Keep{{Path: path.Join(home, "sessions"), Name: "sessions"}},
 		Judge: judgeCodex,
 	}, nil
