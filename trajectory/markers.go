@@ -106,11 +106,14 @@ type phrase struct {
 }
 
 // orders are what harnesses put last, in the user's name, to a conversation
-// that has to become shorter, whether they take the tools away or not.
+// that has to become shorter or needs a decision, whether they take the tools
+// away or not.
 var orders = []phrase{
 	{"context checkpoint compaction", marker{polar.RoleCompaction, summaryPrompt}},                        // Codex
 	{"critical: respond with text only", marker{polar.RoleCompaction, summaryPrompt}},                     // Claude Code
 	{"create a detailed summary of the conversation so far", marker{polar.RoleCompaction, summaryPrompt}}, // Claude Code, earlier
+	{"the component that summarizes a conversation", marker{polar.RoleCompaction, summaryPrompt}},         // Qwen Code
+	{"determine who should logically speak next", marker{polar.RoleAuxiliary, routerPrompt}},              // Gemini CLI, Qwen Code
 }
 
 // errands are what harnesses ask a model without tools.
@@ -123,7 +126,6 @@ var errands = []phrase{
 	{"isnewtopic", marker{polar.RoleAuxiliary, titlePrompt}},          // Claude Code, earlier
 	{"task routing ai", marker{polar.RoleAuxiliary, routerPrompt}},    // Gemini CLI
 	{"complexity_score", marker{polar.RoleAuxiliary, routerPrompt}},   // Gemini CLI
-	{"next_speaker", marker{polar.RoleAuxiliary, routerPrompt}},       // Gemini CLI, Qwen Code
 }
 
 // askedFor reads the role from what is asked. A phrase that the task's own

@@ -227,6 +227,25 @@ func TestRolesOfHarnesses(t *testing.T) {
 			},
 			[]string{"main instruction root/0 c0", "subagent other_system_prompt root/0 c1 c2", "subagent same_setup root/0 c3"},
 		},
+		"Qwen Code's question of who speaks next, which has a tool to answer with": {
+			[]request{
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}}, "Step."},
+				{nil, "respond_in_schema", []said{{"assistant", "Step."}, {"user", "Analyze *only* your immediately preceding response. Determine who should logically speak next: the 'user' or the 'model' (you)."}}, "user"},
+			},
+			[]string{"main instruction root/0 c0", "auxiliary router_prompt history_rewritten/1 of trace-000 c1"},
+		},
+		"Qwen Code's compaction, after which its own words open the answer": {
+			[]request{
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}}, "Step."},
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}, {"assistant", "Step."}, {"tool", "ok"}, {"user", "You are the component that summarizes a conversation when its context window is about to overflow. […] Then, produce the <state_snapshot> XML."}}, summary},
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", summary + "\n\nResume the prior task using the summary above."}, {"assistant", "Got it. Thanks for the additional context!"}}, "Step two."},
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", "<system-reminder>"}, {"user", summary + "\n\nResume the prior task using the summary above."}, {"assistant", "Got it. Thanks for the additional context! Step two."}, {"tool", "ok"}}, "Done."},
+			},
+			[]string{
+				"main instruction root/0 c0", "compaction summary_prompt fork/1 of trace-000 c1",
+				"main same_setup history_rewritten/2 of trace-001 c2", "main same_setup history_rewritten/3 of trace-001 c3",
+			},
+		},
 		"Pi's compaction, after which the task stays": {
 			[]request{
 				{nil, "read bash edit write", []said{{"system", "You are an expert coding assistant operating inside pi"}, {"user", task}}, "Step."},
