@@ -32,9 +32,6 @@ type outcome struct {
 	// failed are the calls of all attempts that were not delivered, by what
 	// became of them.
 	failed []string
-	// onWire is what comes of it over other wires than the usual one, if that is
-	// something else.
-	onWire *outcome
 }
 
 // sighting looks at everything that came of a trial.
@@ -67,7 +64,7 @@ func (s *sighting) session(t *testing.T, r polar.Result, want outcome, n int) {
 	if data, err := json.Marshal(s.rig.calls(t, r.Session, r.Attempt)); err != nil || !bytes.Contains(data, []byte(s.scenario.seen)) {
 		t.Errorf("the calls of %s have no %q in them: %v", r.Session, s.scenario.seen, err)
 	}
-	want.result, want.onWire, want.attempt = "", nil, max(want.attempt, 1)
+	want.result, want.attempt = "", max(want.attempt, 1)
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Errorf("%s came to (-want +got):\n%s\nfailure: %+v\nas it is written down:\n%s", r.Session, diff, r.Failure, got.written())
 	}

@@ -35,13 +35,11 @@ type wire struct {
 type trial struct {
 	// not says why the scenario does not apply.
 	not string
-	// settings, env, mcp and skills go into the task's agent; files are written
-	// into the work folder before it starts.
+	// settings, env, mcp and skills go into the task's agent.
 	settings map[string]any
 	env      map[string]string
 	mcp      []polar.MCPServer
 	skills   string
-	files    map[string]string
 	// rules are tried before those of the scenario's policy.
 	rules string
 	want  outcome
@@ -110,32 +108,32 @@ func try(t *testing.T, c cli, s scenario, w wire, seats bench, table *table) {
 	}
 	seats.sit(t)
 	r := newRig(t, s.policy(t, own.rules), s.between())
-	want := own.want
-	if w.name != c.wires[0].name && want.onWire != nil {
-		want = *want.onWire
-	}
+	outside := newSentinel(t)
 	sessions := max(s.sessions, 1)
 	for n := range sessions {
-		request(t, http.MethodPost, r.rollout+"/rollout/task/submit", task(t, c, s, own, w, n), nil)
+		request(t, http.MethodPost, r.rollout+"/rollout/task/submit", task(t, c, s, own, w, outside, n), nil)
 	}
 	results := r.results(t, sessions)
 	seen := sighting{rig: r, wire: w.name, scenario: s}
 	version := ""
 	for n := range sessions {
 		result := results[taskID(n)]
-		seen.session(t, result, want, n)
+		seen.session(t, result, own.want, n)
 		version = harnessOf(t, result).Version
 	}
 	seen.nothingElse(t, results)
+	for _, line := range outside.requests() {
+		t.Errorf("the CLI asked for something outside: %s", line)
+	}
 	if !t.Failed() {
-		table.enter(c, s, w, version, want.result)
+		table.enter(c, s, w, version, own.want.result)
 	}
 }
 
 func taskID(n int) polar.TaskID { return polar.TaskID(fmt.Sprintf("task-%d", n)) }
 
 // task is the body of a submission.
-func task(t *testing.T, c cli, s scenario, own trial, w wire, n int) map[string]any {
+func task(t *testing.T, c cli, s scenario, own trial, w wire, outside *sentinel, n int) map[string]any {
 	t.Helper()
 	settings := map[string]any{}
 	maps.Copy(settings, w.settings)
@@ -143,7 +141,9 @@ func task(t *testing.T, c cli, s scenario, own trial, w wire, n int) map[string]
 	if program := commands[c.harness]; program != "" {
 		settings["command"] = program
 	}
-	agent := map[string]any{"harness": c.harness, "settings": settings, "env": own.env, "mcp_servers": own.mcp}
+	env := outside.env()
+	maps.Copy(env, own.env)
+	agent := map[string]any{"harness": c.harness, "settings": settings, "env": env, "mcp_servers": own.mcp}
 	if own.skills != "" {
 		agent["skills_path"] = own.skills
 	}
@@ -154,9 +154,6 @@ func task(t *testing.T, c cli, s scenario, own trial, w wire, n int) map[string]
 			t.Fatal(err)
 		}
 		prepare = append(prepare, map[string]any{"type": "write_file", "target": to, "content": string(data)})
-	}
-	for to, content := range own.files {
-		prepare = append(prepare, map[string]any{"type": "write_file", "target": to, "content": content})
 	}
 	return map[string]any{
 		"task_id": taskID(n), "instruction": numbered(s.instruction, n), "max_attempts": max(s.attempts, 1), "timeout_seconds": 300,
