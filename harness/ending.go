@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"regexp"
 
 	"polar"
 )
@@ -78,24 +77,6 @@ func exited(e Ending) *polar.Failure {
 		f.Message += ": " + shorten(last)
 	}
 	return f
-}
-
-// troubles are words that harnesses have for an endpoint that is not to be had.
-// They are looked for in error messages only, never in what a model said.
-var troubles = regexp.MustCompile(`(?i)\b(5\d\d|529|429|401|403)\b|overloaded|rate.?limit|too many requests|internal server error|bad gateway|` +
-	`service unavailable|gateway time-?out|connection (error|refused|reset|closed|dropped)|econn(refused|reset|aborted)|etimedout|socket hang up|` +
-	`fetch failed|stream (disconnected|closed|ended|error)|network error|terminated|unauthorized|api key|epipe|premature`)
-
-// spent are the words for a session that has used up what it may use. The
-// gateway's own come with status 429, and counts of tokens look like statuses.
-var spent = regexp.MustCompile(`(?i)budget of \d+ [a-z ]+ is spent|quota exceeded|too long|context (length|window|size)`)
-
-// blameFor says whose fault an error message of a model call is.
-func blameFor(message string) polar.Blame {
-	if troubles.MatchString(message) && !spent.MatchString(message) {
-		return polar.BlameService
-	}
-	return polar.BlameAgent
 }
 
 // shorten keeps a message to what a line of a table can take.

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -45,15 +46,14 @@ func (p Product) tried() string {
 }
 
 // CompareVersions orders versions by their numbers. A pre-release comes before
-// its release.
+// its release; what stands after a plus sign does not count.
 func CompareVersions(a, b string) int {
+	a, _, _ = strings.Cut(a, "+")
+	b, _, _ = strings.Cut(b, "+")
 	coreA, preA, _ := strings.Cut(a, "-")
 	coreB, preB, _ := strings.Cut(b, "-")
-	partsA, partsB := strings.Split(coreA, "."), strings.Split(coreB, ".")
-	for i := range max(len(partsA), len(partsB)) {
-		if d := versionPart(partsA, i) - versionPart(partsB, i); d != 0 {
-			return d
-		}
+	if d := compareParts(coreA, coreB); d != 0 {
+		return d
 	}
 	switch {
 	case preA == preB:
@@ -63,13 +63,30 @@ func CompareVersions(a, b string) int {
 	case preB == "":
 		return -1
 	}
-	return strings.Compare(preA, preB)
+	return compareParts(preA, preB)
 }
 
-func versionPart(parts []string, i int) int {
-	if i >= len(parts) {
-		return 0
+// compareParts orders by the parts between dots: numbers by their size and
+// before words, and a part that is missing as 0.
+func compareParts(a, b string) int {
+	partsA, partsB := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range max(len(partsA), len(partsB)) {
+		numberA, wordA := versionPart(partsA, i)
+		numberB, wordB := versionPart(partsB, i)
+		if d := cmp.Or(cmp.Compare(wordA, wordB), cmp.Compare(numberA, numberB)); d != 0 {
+			return d
+		}
 	}
-	n, _ := strconv.Atoi(parts[i]) // what is no number counts as 0
-	return n
+	return 0
+}
+
+func versionPart(parts []string, i int) (number int, word string) {
+	if i >= len(parts) {
+		return 0, ""
+	}
+	n, err := strconv.Atoi(parts[i])
+	if err != nil {
+		return 0, parts[i]
+	}
+	return n, ""
 }
