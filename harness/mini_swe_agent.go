@@ -144,10 +144,14 @@ func judgeMiniSWEAgent(e Ending) *polar.Failure {
 			reason = string(line)
 		}
 	}
-	if reason == "" {
+	switch blame := liteLLMBlame(reason); {
+	case reason == "" && e.Code == 0:
+		return failed(polar.BlameAgent, "nothing of how it ended")
+	case reason == "":
 		return exited(e)
+	default: // LiteLLM has the class in the message again
+		return failed(blame, "%s", strings.TrimPrefix(reason, "litellm.exceptions."))
 	}
-	return failed(liteLLMBlame(reason), "%s", reason)
 }
 
 // liteLLMBlame says whose fault an exception of LiteLLM's is. The text of some

@@ -20,8 +20,9 @@ HARNESSES = {
     # LiteLLM from 1.106 on imports mcp, which it does not require, for any call with tools.
     # Its older versions are also smaller. datasets is for benchmarks.
     "mini_swe_agent": (["mini-swe-agent==2.4.6", "litellm==1.90.7"], ["datasets"]),
+    # The oldest LiteLLM it takes is half the size of the newest and loads in half the time.
     # The tools for a browser and for Tom are loaded on demand, and polar's script does not.
-    "openhands_sdk": (["openhands-sdk==1.58.0", "openhands-tools==1.58.0"], ["browser-use", "func-timeout", "tom-swe"]),
+    "openhands_sdk": (["openhands-sdk==1.58.0", "openhands-tools==1.58.0", "litellm==1.93.2"], ["browser-use", "func-timeout", "tom-swe"]),
 }
 PYTHONS = (12, 13)
 PLATFORM = re.compile(r"^(any|(many)?linux[\w.]*_(x86_64|aarch64))$")
