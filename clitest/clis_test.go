@@ -54,7 +54,7 @@ func notes() []polar.MCPServer {
 // docs against what came of it.
 func TestCLIs(t *testing.T) {
 	t.Parallel()
-	busy, idle := make(bench, runtime.GOMAXPROCS(0)+1), make(bench, 4*runtime.GOMAXPROCS(0))
+	busy, idle := make(bench, runtime.GOMAXPROCS(0)+1), make(bench, 2*runtime.GOMAXPROCS(0))
 	table := newTable()
 	t.Cleanup(func() { table.check(t) })
 	for _, c := range clis() {
