@@ -215,3 +215,19 @@ func FuzzDecode(f *testing.F) {
 		protocoltest.Decoded(t, req, err, 400)
 	})
 }
+
+func TestAnAnswerHasTheIDOfItsRequest(t *testing.T) {
+	t.Parallel()
+	for name, stream := range map[string]bool{"in one piece": false, "as a stream": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := httptest.NewRecorder()
+			err := chat.Protocol{}.Reply(w, llm.Request{ID: "call-000003", Stream: stream}, func(yield func(llm.Event, error) bool) {
+				yield(llm.Event{}, llm.Errorf(llm.EngineFailed, "broken"))
+			})
+			if got := w.Header().Get("X-Request-Id"); err == nil || got != "req_call-000003" {
+				t.Errorf("error %v, id %q", err, got)
+			}
+		})
+	}
+}

@@ -14,6 +14,11 @@ import (
 // Reply writes the answer to a request that Decode made. A nil error means that
 // all of it was handed to the connection.
 func (p Protocol) Reply(w http.ResponseWriter, req llm.Request, events iter.Seq2[llm.Event, error]) error {
+	if req.ID != "" {
+		// OpenAI's clients keep it with an error; some go on after a stream that
+		// broke off only if there is one.
+		w.Header().Set("X-Request-Id", "req_"+req.ID)
+	}
 	if req.Stream {
 		return newStream(w, req).write(events)
 	}
