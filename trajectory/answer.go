@@ -98,11 +98,14 @@ func role(raw json.RawMessage) string {
 }
 
 // quotable is the part of the text that a harness puts into later messages:
-// of a summary that was asked for in tags, as Claude Code does, what is in them.
+// of a summary that was asked for in tags, as Claude Code and Qwen Code do, what
+// is in them.
 func (a answer) quotable() string {
-	if _, rest, ok := strings.Cut(a.text, "<summary>"); ok {
-		if inside, _, ok := strings.Cut(rest, "</summary>"); ok {
-			return strings.TrimSpace(inside)
+	for _, tag := range []string{"summary>", "state_snapshot>"} {
+		if _, rest, ok := strings.Cut(a.text, "<"+tag); ok {
+			if inside, _, ok := strings.Cut(rest, "</"+tag); ok {
+				return strings.TrimSpace(inside)
+			}
 		}
 	}
 	return a.text

@@ -237,7 +237,7 @@ func TestRolesOfHarnesses(t *testing.T) {
 		"Qwen Code's compaction, after which its own words open the answer": {
 			[]request{
 				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}}, "Step."},
-				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}, {"assistant", "Step."}, {"tool", "ok"}, {"user", "You are the component that summarizes a conversation when its context window is about to overflow. […] Then, produce the <state_snapshot> XML."}}, summary},
+				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", task}, {"assistant", "Step."}, {"tool", "ok"}, {"user", "You are the component that summarizes a conversation when its context window is about to overflow. […] Then, produce the <state_snapshot> XML."}}, "<analysis>Hm.</analysis>\n<state_snapshot>" + summary + "</state_snapshot>"},
 				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", summary + "\n\nResume the prior task using the summary above."}, {"assistant", "Got it. Thanks for the additional context!"}}, "Step two."},
 				{nil, "agent edit write_file", []said{{"system", "You are Qwen Code"}, {"user", "<system-reminder>"}, {"user", summary + "\n\nResume the prior task using the summary above."}, {"assistant", "Got it. Thanks for the additional context! Step two."}, {"tool", "ok"}}, "Done."},
 			},
