@@ -217,8 +217,12 @@ func check(ctx context.Context, p harness.Product, version, dir, command string)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", asked, err, lastLine(errs.String()))
 	}
-	if harness.ReadVersion(string(out)) != version {
-		return fmt.Errorf("%s says %q and not %s", asked, lastLine(string(out)), version)
+	printed := string(out)
+	if harness.ReadVersion(printed) == "" {
+		printed = errs.String()
+	}
+	if harness.ReadVersion(printed) != version {
+		return fmt.Errorf("%s says %q and not %s", asked, lastLine(printed), version)
 	}
 	return nil
 }

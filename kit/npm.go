@@ -11,7 +11,9 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 
 	"polar/harness"
 )
@@ -133,30 +135,30 @@ func (f Folder) installNPM(ctx context.Context, p harness.Product, version, dir 
 	return m, check(ctx, p, version, dir, m.Program)
 }
 
-// choose makes the first native program that runs the command of a kit.
+// choose makes the first native program that runs the command of a kit, and
+// removes the packages of the others.
 func (r recipe) choose(ctx context.Context, p harness.Product, version, dir, command string) error {
 	err := errors.New("npm has no program for " + platform)
-	chosen := ""
-	for _, name := range r.programs {
+	chosen := slices.IndexFunc(r.programs, func(name string) bool {
 		name = forPlatform(name)
 		if _, missing := os.Stat(filepath.Join(dir, name)); missing != nil {
+			return false
+		}
+		if err = writeLauncher(dir, command, name); err == nil {
+			err = check(ctx, p, version, dir, command)
+		}
+		return err == nil
+	})
+	if chosen < 0 {
+		return err
+	}
+	for i, name := range r.programs {
+		if i == chosen {
 			continue
 		}
-		if chosen != "" {
-			if err := os.RemoveAll(filepath.Join(dir, packageOf(name))); err != nil {
-				return err
-			}
-			continue
-		}
-		if err = writeLauncher(dir, command, name); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, packageOf(forPlatform(name)))); err != nil {
 			return err
 		}
-		if err = check(ctx, p, version, dir, command); err == nil {
-			chosen = name
-		}
-	}
-	if chosen == "" {
-		return err
 	}
 	return nil
 }
@@ -216,7 +218,9 @@ func copyProgram(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // it is only read
+	defer in.Close()         //nolint:errcheck // it is only read
+	syscall.ForkLock.RLock() // as for a launcher
+	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {
 		return err
@@ -228,9 +232,15 @@ func copyProgram(from, to string) error {
 // writeLauncher writes a command that runs a program of the kit wherever the
 // kit is: words are paths from its top.
 func writeLauncher(dir, name string, words ...string) error {
-	script := "#!/bin/sh\ncase $0 in */*) kit=${0%/*}/.. ;; *) kit=.. ;; esac\nexec"
+	var script strings.Builder
+	script.WriteString("#!/bin/sh\ncase $0 in */*) kit=${0%/*}/.. ;; *) kit=.. ;; esac\nexec")
 	for _, w := range words {
-		script += fmt.Sprintf(` "$kit"/'%s'`, strings.ReplaceAll(w, "'", `'\''`))
+		fmt.Fprintf(&script, ` "$kit"/'%s'`, strings.ReplaceAll(w, "'", `'\''`))
 	}
-	return os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(script+" \"$@\"\n"), 0o755)
+	script.WriteString(" \"$@\"\n")
+	// A child that is started meanwhile would hold the file open, and a file that
+	// is open for writing cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(script.String()), 0o755)
 }

@@ -105,11 +105,12 @@ func complaint(out string) (code, line string) {
 			continue
 		}
 		first, rest, _ := strings.Cut(m[1], " ")
-		if line == "" && first != "errno" && first != "syscall" && first != "path" {
+		switch {
+		case line != "" || slices.Contains([]string{"errno", "syscall", "path"}, first):
+		case rest != "" && slices.Contains([]string{"network", "notarget", "404", code}, first):
+			line = rest
+		default:
 			line = m[1]
-			if (first == "network" || first == code || "E"+first == code) && rest != "" {
-				line = rest
-			}
 		}
 	}
 	switch {
