@@ -46,10 +46,14 @@ const probeTime = 30 * time.Second
 
 // findPython finds a Python to make kits with: on the PATH, and where pyenv and
 // uv keep theirs.
-func findPython(ctx context.Context) (interpreter, error) {
+func findPython(ctx context.Context) (interpreter, error) { return choosePython(ctx, pythonPaths) }
+
+// choosePython takes the first Python that will do of those that paths has by
+// the name of a program.
+func choosePython(ctx context.Context, paths func(name string) []string) (interpreter, error) {
 	var poor []string
 	for _, version := range pythonVersions {
-		for _, candidate := range pythonPaths("python" + version) {
+		for _, candidate := range paths("python" + version) {
 			found, err := askPython(ctx, candidate)
 			if ctx.Err() != nil {
 				return interpreter{}, context.Cause(ctx)
