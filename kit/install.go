@@ -191,19 +191,29 @@ func (f Folder) lock(ctx context.Context, name string, note func(string)) (unloc
 // checkTime is how long a program may take to print its version.
 const checkTime = 2 * time.Minute
 
-// check runs the program of a kit with nothing of this machine but the usual
-// folders of programs, and holds the version it prints against the wanted one.
+// check runs the program of a kit and holds the version it prints against the
+// wanted one.
 func check(ctx context.Context, p harness.Product, version, dir, command string) error {
+	printed, err := ask(ctx, p, dir, command)
+	if err == nil && harness.ReadVersion(printed) != version {
+		err = fmt.Errorf("%s says %q and not %s", strings.Join(p.Ask(command), " "), lastLine(printed), version)
+	}
+	return err
+}
+
+// ask runs the program of a kit with nothing of this machine but the usual
+// folders of programs, and returns what it prints as its version.
+func ask(ctx context.Context, p harness.Product, dir, command string) (string, error) {
 	program := filepath.Join(dir, filepath.FromSlash(command))
 	home, err := os.MkdirTemp("", "polar-kit-")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = os.RemoveAll(home) }()
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	ask := p.Ask(program)
-	cmd := exec.CommandContext(ctx, ask[0], ask[1:]...)
+	words := p.Ask(program)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = home
 	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=/usr/local/bin:/usr/bin:/bin"}
 	var errs strings.Builder
@@ -211,20 +221,15 @@ func check(ctx context.Context, p harness.Product, version, dir, command string)
 	inGroup(cmd)
 	out, err := cmd.Output()
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
+		return "", cause
 	}
-	asked := strings.Join(p.Ask(command), " ")
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", asked, err, lastLine(errs.String()))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(p.Ask(command), " "), err, lastLine(errs.String()))
 	}
-	printed := string(out)
-	if harness.ReadVersion(printed) == "" {
-		printed = errs.String()
+	if printed := string(out); harness.ReadVersion(printed) != "" {
+		return printed, nil
 	}
-	if harness.ReadVersion(printed) != version {
-		return fmt.Errorf("%s says %q and not %s", asked, lastLine(printed), version)
-	}
-	return nil
+	return errs.String(), nil
 }
 
 // inGroup has a command killed with all that it started.

@@ -293,6 +293,24 @@ EOF
 	}
 }
 
+func TestNativeProgramOfAnotherVersionIsNotKept(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("the lock has no programs for this platform")
+	}
+	_, f := newRegistry(t, `
+put node_modules/opencode-linux-x64/bin/opencode <<'EOF'
+#!/bin/sh
+echo 1.18.34
+EOF
+`)
+	_, err := f.Install(t.Context(), opencode, "", quiet)
+	if want := `install opencode 1.18.33: bin/opencode --version says "1.18.34" and not 1.18.33`; fmt.Sprint(err) != want {
+		t.Errorf("failed with %q, want %q", err, want)
+	}
+	leftNothing(t, f, opencode)
+}
+
 func TestFailedInstallations(t *testing.T) {
 	t.Parallel()
 	for sentence, c := range map[string]struct {
@@ -320,9 +338,12 @@ func TestFailedInstallations(t *testing.T) {
 			packages: toyPackage + `broken EINTEGRITY "sha512-A integrity checksum failed"`, tries: 3,
 			fails: "install toy 1.2.3: npm: sha512-A integrity checksum failed",
 		},
-		"a program of another version is not kept": {
-			packages: strings.ReplaceAll(toyPackage, "TOY-1.2.3", "TOY-1.2.4"), tries: 1,
-			fails: `install toy 1.2.3: bin/toy --version says "toy 1.2.4" and not 1.2.3`,
+		"a package of another version is not kept": {
+			packages: strings.ReplaceAll(toyPackage, `"version": "1.2.3"`, `"version": "1.2.4"`), tries: 1,
+			fails: `install toy 1.2.3: npm installed @toys/toy 1.2.4 and not 1.2.3`,
+		},
+		"a script may be wrong about the version of its package": {
+			packages: strings.ReplaceAll(toyPackage, "TOY-1.2.3", "TOY-0.0.1"), tries: 1,
 		},
 		"a program that does not start is not kept": {
 			packages: strings.ReplaceAll(toyPackage, "exit; }", "echo no such library >&2; exit 127; }"), tries: 1,
@@ -484,7 +505,7 @@ func TestReinstallKeepsTheOldKitUntilTheNewOneIsThere(t *testing.T) {
 
 func TestListAndRemove(t *testing.T) {
 	t.Parallel()
-	_, f := newRegistry(t, `v=${3##*@}`+"\n"+strings.ReplaceAll(toyPackage, "TOY-1.2.3", "TOY-$(cat \"${0%/*}/version\")")+`echo $v >node_modules/@toys/toy/version`)
+	_, f := newRegistry(t, `v=${3##*@}`+"\n"+toyPackage+`echo '{"version": "'$v'", "bin": {"toy": "./cli.js"}}' >node_modules/@toys/toy/package.json`)
 	for _, version := range []string{"1.2.3", "1.10.0", "1.9.0"} {
 		if _, err := f.Install(t.Context(), toy, version, quiet); err != nil {
 			t.Fatal(err)

@@ -125,14 +125,15 @@ func (f Folder) installNPM(ctx context.Context, p harness.Product, version, dir 
 	if len(r.programs) > 0 {
 		return m, r.choose(ctx, p, version, dir, m.Program)
 	}
-	script, err := scriptOf(dir, p)
+	script, err := scriptOf(dir, p, version)
 	if err != nil {
 		return manifest{}, err
 	}
 	if err := writeLauncher(dir, m.Program, nodePath, script); err != nil {
 		return manifest{}, err
 	}
-	return m, check(ctx, p, version, dir, m.Program)
+	_, err = ask(ctx, p, dir, m.Program) // it must run; its version is the package's, whatever it says
+	return m, err
 }
 
 // choose makes the first native program that runs the command of a kit, and
@@ -163,18 +164,23 @@ func (r recipe) choose(ctx context.Context, p harness.Product, version, dir, com
 	return nil
 }
 
-// scriptOf is the script that a package describes as its command.
-func scriptOf(dir string, p harness.Product) (string, error) {
+// scriptOf is the script that a package of that version describes as its
+// command.
+func scriptOf(dir string, p harness.Product, version string) (string, error) {
 	home := path.Join("node_modules", p.Package)
 	data, err := os.ReadFile(filepath.Join(dir, home, "package.json"))
 	if err != nil {
 		return "", err
 	}
 	var description struct {
-		Bin json.RawMessage `json:"bin"`
+		Version string          `json:"version"`
+		Bin     json.RawMessage `json:"bin"`
 	}
 	if err := json.Unmarshal(data, &description); err != nil {
 		return "", fmt.Errorf("%s/package.json: %w", home, err)
+	}
+	if description.Version != version {
+		return "", fmt.Errorf("npm installed %s %s and not %s", p.Package, description.Version, version)
 	}
 	var script string
 	if json.Unmarshal(description.Bin, &script) != nil {
