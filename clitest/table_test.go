@@ -154,7 +154,10 @@ func writeColumns(columns map[string]column) string {
 			fmt.Fprintf(&b, "| %s |", label)
 			for _, c := range of {
 				cell := columns[c.harness].cells[label]
-				if cell == "" {
+				switch {
+				case label == s.tried+", over "+c.wires[0].name: // its usual one, of which the first row tells
+					cell = columns[c.harness].cells[s.tried]
+				case cell == "":
 					cell = "–"
 				}
 				fmt.Fprintf(&b, " %s |", cell)
