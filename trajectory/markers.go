@@ -118,9 +118,10 @@ var orders = []phrase{
 
 // errands are what harnesses ask a model without tools.
 var errands = []phrase{
-	{"context summarization a", marker{polar.RoleCompaction, summaryPrompt}}, // opencode's agent, Pi's assistant
-	{"<state_snapshot>", marker{polar.RoleCompaction, summaryPrompt}},        // Gemini CLI, Qwen Code
-	{"title generator", marker{polar.RoleAuxiliary, titlePrompt}},            // opencode
+	{"context summarization a", marker{polar.RoleCompaction, summaryPrompt}},     // opencode's agent, Pi's assistant
+	{"<state_snapshot>", marker{polar.RoleCompaction, summaryPrompt}},            // Gemini CLI, Qwen Code
+	{"context-aware state summary", marker{polar.RoleCompaction, summaryPrompt}}, // OpenHands
+	{"title generator", marker{polar.RoleAuxiliary, titlePrompt}},                // opencode
 	{"generate a title", marker{polar.RoleAuxiliary, titlePrompt}},
 	{"sentence-case title", marker{polar.RoleAuxiliary, titlePrompt}}, // Claude Code
 	{"isnewtopic", marker{polar.RoleAuxiliary, titlePrompt}},          // Claude Code, earlier
