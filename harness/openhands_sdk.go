@@ -65,8 +65,12 @@ func planOpenHandsSDK(program string, c OpenHandsSDKConfig, j Job) (Plan, error)
 	for _, s := range j.Agent.MCPServers {
 		servers[s.Name] = openHandsMCPServer{Transport: s.Transport, Command: s.Command, Args: s.Args, URL: s.URL}
 	}
+	var skills string
+	if j.Agent.SkillsPath != "" {
+		skills = path.Join(j.Paths.Home, ".openhands/polar/skills")
+	}
 	job, err := jsonFile(path.Join(j.Paths.Home, ".openhands/polar/job.json"), openHandsJob{
-		Instruction: j.Instruction, MaxIterations: orElse(c.MaxIterations, 8), LLM: llm, MCP: servers, Skills: j.Agent.SkillsPath,
+		Instruction: j.Instruction, MaxIterations: orElse(c.MaxIterations, 8), LLM: llm, MCP: servers, Skills: skills,
 	})
 	if err != nil {
 		return Plan{}, err
@@ -81,6 +85,7 @@ func planOpenHandsSDK(program string, c OpenHandsSDKConfig, j Job) (Plan, error)
 			"OH_PERSISTENCE_DIR":           path.Join(j.Paths.Home, ".openhands"),
 			"OPENHANDS_SUPPRESS_BANNER":    "1",
 		},
+		Setup: copySkills(j.Agent.SkillsPath, skills),
 		Run:   []Step{{Args: []string{program, script.Path, job.Path}, Log: "openhands_sdk.jsonl", Errors: "openhands_sdk.stderr.log"}},
 		Judge: judgeOpenHandsSDK,
 	}, nil
