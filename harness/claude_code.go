@@ -59,6 +59,9 @@ func planClaudeCode(program string, c ClaudeCodeConfig, j Job) (Plan, error) {
 	if c.MaxTurns < 0 || c.MaxBudgetUSD < 0 || c.MaxThinkingTokens < 0 || c.ContextWindow < 0 || c.MaxTokens < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "max_turns, max_budget_usd, max_thinking_tokens, context_window and max_tokens must be above 0")
 	}
+	if err := oneOf("agent.settings.reasoning_effort", c.ReasoningEffort, "low", "medium", "high", "xhigh", "max"); err != nil {
+		return Plan{}, err // Claude Code would pass over it
+	}
 	home := path.Join(j.Paths.Home, ".claude")
 	args := []string{program, "--print", "--verbose", "--output-format", "stream-json", "--dangerously-skip-permissions", "--strict-mcp-config"}
 	settings, err := jsonFile(path.Join(home, "settings.json"), claudeSettings)
@@ -112,6 +115,7 @@ func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
 		"CLAUDE_CODE_MAX_RETRIES":                  "3",
 		"API_TIMEOUT_MS":                           "3600000",
 		"DISABLE_AUTOUPDATER":                      "1",
+		"MCP_TIMEOUT":                              "120000",
 		"ENABLE_TOOL_SEARCH":                       "false", // else the prompt's tools change in mid-session
 	}
 	model := j.modelOr("polar")
@@ -172,34 +176,56 @@ func claudeMCP(servers []polar.MCPServer) map[string]claudeServer {
 	return out
 }
 
+// claudeEvent is what a judge reads of Claude Code's events.
+type claudeEvent struct {
+	Type    string   `json:"type"`
+	Subtype string   `json:"subtype"`
+	IsError bool     `json:"is_error"`
+	Reason  string   `json:"terminal_reason"`
+	Result  string   `json:"result"`
+	Errors  []string `json:"errors"`
+	Servers []struct {
+		Name   string `json:"name"`
+		Status string `json:"status"`
+	} `json:"mcp_servers"`
+}
+
 // judgeClaudeCode reads the last result. Claude Code gives one also when it
 // could not go on, and calls that a success if it was the model's endpoint that
-// failed.
+// failed. A tool server that is not to be had is no reason for it to stop.
 func judgeClaudeCode(e Ending) *polar.Failure {
-	type event struct {
-		Type    string   `json:"type"`
-		Subtype string   `json:"subtype"`
-		IsError bool     `json:"is_error"`
-		Reason  string   `json:"terminal_reason"`
-		Result  string   `json:"result"`
-		Errors  []string `json:"errors"`
-	}
-	var last event
+	var last claudeEvent
+	var missing string
 	for line := range lines(e.Stdout) {
-		var this event
-		if json.Unmarshal(line, &this) == nil && this.Type == "result" {
+		var this claudeEvent
+		if json.Unmarshal(line, &this) != nil {
+			continue
+		}
+		if this.Type == "result" {
 			last = this
 		}
+		for _, s := range this.Servers {
+			if s.Status == "failed" {
+				missing = s.Name
+			}
+		}
 	}
-	if !last.IsError {
+	switch message := last.message(); {
+	case missing != "":
+		return failed(polar.BlameTask, "the MCP server %s did not start", missing)
+	case !last.IsError:
 		return exited(e)
-	}
-	message := strings.Join(append([]string{last.Result}, last.Errors...), "; ")
-	if message = strings.Trim(message, "; "); message == "" {
-		message = last.Subtype
-	}
-	if last.Reason == "api_error" || last.Subtype == "error_during_execution" {
+	case last.Reason == "api_error" || last.Subtype == "error_during_execution":
 		return failed(blameFor(message), "%s", message)
+	default:
+		return failed(polar.BlameAgent, "%s", message)
 	}
-	return failed(polar.BlameAgent, "%s", message)
+}
+
+// message is what a result that is an error says.
+func (r claudeEvent) message() string {
+	if said := strings.Trim(strings.Join(append([]string{r.Result}, r.Errors...), "; "), "; "); said != "" {
+		return said
+	}
+	return r.Subtype
 }

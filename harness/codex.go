@@ -36,6 +36,9 @@ func planCodex(program string, c CodexConfig, j Job) (Plan, error) {
 	if c.ContextWindow < 0 || c.AutoCompactLimit < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and auto_compact_limit must be above 0")
 	}
+	if err := oneOf("agent.settings.reasoning_summary", c.ReasoningSummary, "auto", "concise", "detailed", "none"); err != nil {
+		return Plan{}, err
+	}
 	config, err := codexConfig(c, j)
 	if err != nil {
 		return Plan{}, err
@@ -89,6 +92,8 @@ func codexConfig(c CodexConfig, j Job) ([]byte, error) {
 	}
 	for i, s := range j.Agent.MCPServers {
 		t.table("mcp_servers." + s.Name) // checkMCP lets only bare keys through
+		t.set("required", true)          // else the agent goes on without its tools
+		t.set("startup_timeout_sec", 120)
 		switch s.Transport {
 		case mcpStdio:
 			t.set("command", s.Command)
@@ -129,7 +134,11 @@ func judgeCodex(e Ending) *polar.Failure {
 	if failure != "" {
 		return failed(blameFor(failure), "%s", failure)
 	}
-	return exited(e)
+	f := exited(e)
+	if f != nil && strings.Contains(f.Message, "required MCP servers failed to initialize") {
+		f.Blame = polar.BlameTask
+	}
+	return f
 }
 
 // tomlFile writes TOML: keys that are bare, and values whose JSON is TOML too.

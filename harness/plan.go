@@ -3,7 +3,10 @@ package harness
 import (
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
+
+	"polar"
 )
 
 // model is the one the agent names, else the one the gateway serves. A name in
@@ -56,4 +59,12 @@ func withInput(file string, args ...string) []string {
 // instructionFile is the instruction of a job as a file for withInput.
 func instructionFile(dir string, j Job) File {
 	return File{Path: path.Join(dir, "instruction.txt"), Content: []byte(j.Instruction), Mode: 0o600}
+}
+
+// oneOf refuses a setting that is none of those known; none at all is fine.
+func oneOf(field, setting string, known ...string) error {
+	if setting == "" || slices.Contains(known, setting) {
+		return nil
+	}
+	return polar.Invalid(field, "%q is not known; known: %s", setting, strings.Join(known, ", "))
 }
