@@ -161,7 +161,11 @@ func judgeGemini(e Ending) *polar.Failure {
 	}
 	switch {
 	case status == "error":
-		return failed(blameFor(wrong), "%s", orElse(wrong, "an error without a message"))
+		blame := blameFor(wrong)
+		if http := e.Code + 256; http >= 500 { // what is left of it in an exit code
+			blame = polar.BlameService
+		}
+		return failed(blame, "%s", orElse(wrong, "an error without a message"))
 	case ended:
 		return nil
 	}
