@@ -72,7 +72,7 @@ func planPi(program string, c PiConfig, j Job) (Plan, error) {
 	}
 	provider := piProvider{BaseURL: j.BaseURL + below, API: c.APIType, APIKey: j.Key, Models: []piModel{model}}
 	if c.APIType == "openai-completions" {
-		provider.Compat = piCompat(c.Compat)
+		provider.Compat = piCompat(model.Reasoning, c.Compat)
 	}
 	home := path.Join(j.Paths.Home, ".pi/agent")
 	models, err := jsonFile(path.Join(home, "models.json"), map[string]map[string]piProvider{"providers": {"polar": provider}})
@@ -148,10 +148,10 @@ type piModel struct {
 }
 
 // piCompat is what an engine behind the gateway can do, with the task's word
-// over it.
-func piCompat(over map[string]json.RawMessage) map[string]json.RawMessage {
+// over it. The level of thinking is asked for if the task has one.
+func piCompat(reasoning bool, over map[string]json.RawMessage) map[string]json.RawMessage {
 	compat := map[string]json.RawMessage{
-		"supportsDeveloperRole": json.RawMessage("false"), "supportsReasoningEffort": json.RawMessage("false"),
+		"supportsDeveloperRole": json.RawMessage("false"), "supportsReasoningEffort": json.RawMessage(strconv.FormatBool(reasoning)),
 		"supportsStore": json.RawMessage("false"), "maxTokensField": json.RawMessage(`"max_tokens"`),
 	}
 	maps.Copy(compat, over)
