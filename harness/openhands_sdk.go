@@ -143,6 +143,8 @@ func openHandsBlame(code, detail string) polar.Blame {
 		return polar.BlameService
 	case "MaxIterationsReached", "LLMContextWindowExceedError", "LLMContextWindowTooSmallError", "LLMBadRequestError", "LLMMalformedConversationHistoryError":
 		return polar.BlameAgent
+	case "MissingServer":
+		return polar.BlameTask
 	}
 	return blameFor(detail)
 }

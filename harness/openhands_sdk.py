@@ -6,8 +6,21 @@ ended. Everything else that is printed goes to standard error.
 """
 
 import json
+import logging
 import os
 import sys
+
+
+class MissingServer(Exception):
+    """A tool server of the task's did not start."""
+
+
+class Watch(logging.Handler):
+    """Ends the run where the SDK would go on without the tools of a server, and say so in its log only."""
+
+    def emit(self, record):
+        if str(record.msg).startswith("MCP server startup failed"):
+            raise MissingServer(record.getMessage().replace("; continuing without its tools", ""))
 
 
 def main(path):
@@ -38,6 +51,7 @@ def converse(job, on_event):
     from openhands.tools.task_tracker import TaskTrackerTool
     from openhands.tools.terminal import TerminalTool
 
+    logging.getLogger("openhands.sdk.conversation.impl.local_conversation").addHandler(Watch())
     errors = []
 
     def watch(event):
