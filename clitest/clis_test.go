@@ -165,7 +165,8 @@ func task(t *testing.T, c cli, s scenario, own trial, w wire, outside *sentinel,
 }
 
 // install has polar install a CLI, which is quick if it is there. Where it
-// cannot be had the test is skipped, which is a failure where CI is set.
+// cannot be had the test is skipped, which is a failure where CI is set, unless
+// there is no Python to install it with.
 func install(t *testing.T, harness string) {
 	t.Helper()
 	if commands[harness] != "" {
@@ -174,7 +175,7 @@ func install(t *testing.T, harness string) {
 	out, err := exec.CommandContext(t.Context(), *polarBinary, "harness", "install", harness).CombinedOutput()
 	switch said := strings.TrimSpace(string(out)); {
 	case err == nil:
-	case os.Getenv("CI") == "true":
+	case os.Getenv("CI") == "true" && !strings.Contains(said, "no Python "):
 		t.Fatalf("polar harness install %s: %v: %s", harness, err, said)
 	default:
 		t.Skipf("%s cannot be had here: %v: %s", harness, err, said)

@@ -58,11 +58,8 @@ func (f Folder) installPython(ctx context.Context, p harness.Product, version, d
 		err = python.pip(ctx, packages, string(l.files["requirements.txt"]), []string{"--require-hashes", "--no-deps"}, note)
 	} else {
 		note("packages of " + p.Package + " " + version + ", which are not pinned")
-		var wanted string
-		for _, name := range append([]string{p.Package}, recipe.also...) {
-			wanted += name + "==" + version + "\n"
-		}
-		err = python.pip(ctx, packages, wanted, nil, note)
+		wanted := append([]string{p.Package}, recipe.also...)
+		err = python.pip(ctx, packages, strings.Join(wanted, "=="+version+"\n")+"=="+version+"\n", nil, note)
 	}
 	if err != nil {
 		return manifest{}, err
