@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"path"
+	"regexp"
 	"strings"
 
 	"polar"
@@ -99,9 +100,17 @@ func qwenPrompt(instruction, commands string) (prompt string, files []File) {
 	return "/polar-task " + argument, []File{{Path: path.Join(commands, "polar-task.md"), Content: []byte(command), Mode: 0o600}}
 }
 
+// qwenWithoutMCP is what Qwen Code says of tool servers that it does without.
+var qwenWithoutMCP = regexp.MustCompile(`MCP server\(s\) failed to start: (.+?)\. Continuing`)
+
 // judgeQwen reads Qwen Code's events; the last one says whether it took itself
 // to have failed.
 func judgeQwen(e Ending) *polar.Failure {
+	for line := range lines(e.Stderr) {
+		if missing := qwenWithoutMCP.FindSubmatch(line); missing != nil {
+			return failed(polar.BlameTask, "the MCP server %s did not start", missing[1])
+		}
+	}
 	var ended, bad bool
 	var wrong string
 	for line := range lines(e.Stdout) {
