@@ -106,11 +106,6 @@ var qwenWithoutMCP = regexp.MustCompile(`MCP server\(s\) failed to start: (.+?)\
 // judgeQwen reads Qwen Code's events; the last one says whether it took itself
 // to have failed.
 func judgeQwen(e Ending) *polar.Failure {
-	for line := range lines(e.Stderr) {
-		if missing := qwenWithoutMCP.FindSubmatch(line); missing != nil {
-			return failed(polar.BlameTask, "the MCP server %s did not start", missing[1])
-		}
-	}
 	var ended, bad bool
 	var wrong string
 	for line := range lines(e.Stdout) {
@@ -127,11 +122,16 @@ func judgeQwen(e Ending) *polar.Failure {
 		}
 		ended, bad, wrong = true, event.IsError, orElse(event.Error.Message, event.Result)
 	}
-	switch {
-	case bad:
-		return failed(blameFor(wrong), "%s", orElse(wrong, "an error without a message"))
-	case ended:
-		return nil
+	if !ended {
+		return exited(e)
 	}
-	return exited(e)
+	for line := range lines(e.Stderr) {
+		if missing := qwenWithoutMCP.FindSubmatch(line); missing != nil {
+			return failed(polar.BlameTask, "the MCP server %s did not start", missing[1])
+		}
+	}
+	if bad {
+		return failed(blameFor(wrong), "%s", orElse(wrong, "an error without a message"))
+	}
+	return nil
 }
