@@ -118,7 +118,7 @@ func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
 		"MCP_TIMEOUT":                              "120000",
 		"ENABLE_TOOL_SEARCH":                       "false", // else the prompt's tools change in mid-session
 	}
-	model := j.modelOr("polar")
+	model := j.modelOrPolar()
 	for _, name := range []string{
 		"ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_FABLE_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL",
 		"ANTHROPIC_DEFAULT_SONNET_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",

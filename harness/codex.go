@@ -62,7 +62,7 @@ func planCodex(program string, c CodexConfig, j Job) (Plan, error) {
 // engine than the gateway does.
 func codexConfig(c CodexConfig, j Job) ([]byte, error) {
 	t := tomlFile{}
-	t.set("model", j.modelOr("polar"))
+	t.set("model", j.modelOrPolar())
 	t.set("model_provider", "polar")
 	t.setIf("model_reasoning_effort", c.ReasoningEffort)
 	t.setIf("model_reasoning_summary", c.ReasoningSummary)

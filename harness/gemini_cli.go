@@ -42,7 +42,7 @@ func planGemini(program string, c GeminiConfig, j Job) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	args := []string{program, "--model=" + j.modelOr("polar"), "--approval-mode=yolo", "--output-format=stream-json"}
+	args := []string{program, "--model=" + j.modelOrPolar(), "--approval-mode=yolo", "--output-format=stream-json"}
 	if c.Sandbox {
 		args = append(args, "--sandbox")
 	}
@@ -64,7 +64,7 @@ func planGemini(program string, c GeminiConfig, j Job) (Plan, error) {
 func geminiSettings(c GeminiConfig, j Job) map[string]any {
 	off := map[string]any{"enabled": false}
 	model := map[string]any{
-		"name": j.modelOr("polar"), "skipNextSpeakerCheck": !c.NextSpeakerCheck, "disableLoopDetection": !c.LoopDetection,
+		"name": j.modelOrPolar(), "skipNextSpeakerCheck": !c.NextSpeakerCheck, "disableLoopDetection": !c.LoopDetection,
 	}
 	if c.MaxTurns > 0 {
 		model["maxSessionTurns"] = c.MaxTurns
@@ -85,7 +85,7 @@ func geminiSettings(c GeminiConfig, j Job) map[string]any {
 	}
 	overrides := []any{
 		// One model for everything, also what is meant for a smaller one.
-		map[string]any{"match": map[string]any{"overrideScope": "core"}, "modelConfig": map[string]any{"model": j.modelOr("polar")}},
+		map[string]any{"match": map[string]any{"overrideScope": "core"}, "modelConfig": map[string]any{"model": j.modelOrPolar()}},
 	}
 	if len(generation) > 0 {
 		overrides = append(overrides, map[string]any{

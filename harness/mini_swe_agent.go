@@ -60,7 +60,7 @@ func planMiniSWEAgent(program string, c MiniSWEAgentConfig, j Job) (Plan, error)
 	args := []string{
 		"bash", "-c", miniSWEAgentScript, "mini_swe_agent", trajectory, program,
 		"--task=" + j.Instruction, "--config", miniSWEAgentDefaults, "--output", trajectory, "--yolo", "--exit-immediately",
-		"--model-class", "litellm", "--model", "openai/" + j.modelOr("polar"), "--environment-class", "local",
+		"--model-class", "litellm", "--model", "openai/" + j.modelOrPolar(), "--environment-class", "local",
 		"--cost-limit", strconv.FormatFloat(c.CostLimit, 'f', -1, 64),
 		"--config", "agent.step_limit=" + strconv.Itoa(c.StepLimit),
 	}

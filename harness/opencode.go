@@ -47,7 +47,7 @@ func planOpencode(program string, c OpencodeConfig, j Job) (Plan, error) {
 	if c.ContextWindow < 0 || c.MaxTokens < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and max_tokens must be above 0")
 	}
-	model := j.modelOr("polar")
+	model := j.modelOrPolar()
 	home := path.Join(j.Paths.Home, ".config/opencode")
 	config, err := jsonFile(path.Join(home, "opencode.json"), opencodeSettings{
 		Model: "polar/" + model, SmallModel: "polar/" + model, EnabledProviders: []string{"polar"},

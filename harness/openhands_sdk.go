@@ -94,7 +94,7 @@ func planOpenHandsSDK(program string, c OpenHandsSDKConfig, j Job) (Plan, error)
 // llm is the model as the SDK has it.
 func (c OpenHandsSDKConfig) llm(j Job) (map[string]any, error) {
 	llm := map[string]any{
-		"model": "openai/" + j.modelOr("polar"), "base_url": j.BaseURL + "/v1", "api_key": j.Key, "api_mode": "chat", "usage_id": "agent",
+		"model": "openai/" + j.modelOrPolar(), "base_url": j.BaseURL + "/v1", "api_key": j.Key, "api_mode": "chat", "usage_id": "agent",
 	}
 	if c.Temperature != nil {
 		llm["temperature"] = *c.Temperature

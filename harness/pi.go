@@ -67,7 +67,7 @@ func planPi(program string, c PiConfig, j Job) (Plan, error) {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and max_tokens must be above 0")
 	}
 	model := piModel{
-		ID: j.modelOr("polar"), API: c.APIType, Input: []string{"text"}, Reasoning: c.Thinking != "" && c.Thinking != "off",
+		ID: j.modelOrPolar(), API: c.APIType, Input: []string{"text"}, Reasoning: c.Thinking != "" && c.Thinking != "off",
 		ContextWindow: orElse(c.ContextWindow, 262144), MaxTokens: orElse(c.MaxTokens, 8192),
 	}
 	provider := piProvider{BaseURL: j.BaseURL + below, API: c.APIType, APIKey: j.Key, Models: []piModel{model}}

@@ -23,12 +23,13 @@ func (j Job) model() string {
 	return name
 }
 
-// modelOr is the model, or a name for CLIs that must ask for some.
-func (j Job) modelOr(name string) string {
+// modelOrPolar is the model, or a name for CLIs that must ask for some. It is
+// one that no CLI knows, so that none takes it for a model with habits.
+func (j Job) modelOrPolar() string {
 	if model := j.model(); model != "" {
 		return model
 	}
-	return name
+	return "polar"
 }
 
 // jsonFile is a file of a CLI's settings.

@@ -33,7 +33,7 @@ func planQwen(program string, c QwenConfig, j Job) (Plan, error) {
 		return Plan{}, err
 	}
 	prompt, files := qwenPrompt(j.Instruction, path.Join(home, "commands"))
-	args := []string{program, "--auth-type=openai", "--model=" + j.modelOr("polar"), "--approval-mode=yolo", "--output-format=stream-json", "--prompt=" + prompt}
+	args := []string{program, "--auth-type=openai", "--model=" + j.modelOrPolar(), "--approval-mode=yolo", "--output-format=stream-json", "--prompt=" + prompt}
 	return Plan{
 		Files: append([]File{settings}, files...),
 		Env: map[string]string{
@@ -41,7 +41,7 @@ func planQwen(program string, c QwenConfig, j Job) (Plan, error) {
 			"QWEN_CODE_SYSTEM_SETTINGS_PATH":  settings.Path,
 			"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
 			"QWEN_CODE_NO_RELAUNCH":           "true",
-			"OPENAI_MODEL":                    j.modelOr("polar"),
+			"OPENAI_MODEL":                    j.modelOrPolar(),
 		},
 		Setup: copySkills(j.Agent.SkillsPath, path.Join(home, "skills")),
 		Run:   []Step{{Args: args, Log: "qwen_code.jsonl", Errors: "qwen_code.stderr.log"}},
@@ -63,7 +63,7 @@ func qwenSettings(c QwenConfig, j Job) map[string]any {
 		generation["extra_body"] = map[string]any{"chat_template_kwargs": map[string]any{"enable_thinking": *c.Thinking}}
 	}
 	model := map[string]any{
-		"name": j.modelOr("polar"), "skipNextSpeakerCheck": !c.NextSpeakerCheck, "skipLoopDetection": !c.LoopDetection,
+		"name": j.modelOrPolar(), "skipNextSpeakerCheck": !c.NextSpeakerCheck, "skipLoopDetection": !c.LoopDetection,
 		"generationConfig": generation,
 	}
 	if c.MaxTurns > 0 {

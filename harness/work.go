@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"polar"
@@ -169,7 +170,7 @@ func (w Work) step(ctx context.Context, s Step, log string) (ran stepRun, err er
 	}
 	env := Env(w.Job)
 	maps.Copy(env, w.Plan.Env)
-	for _, over := range append(w.Env[:len(w.Env):len(w.Env)], s.Env) {
+	for _, over := range append(slices.Clip(w.Env), s.Env) {
 		maps.Copy(env, over)
 	}
 	cmd := sandbox.Cmd{Args: s.Args, Dir: s.Dir, Env: env, Stdout: ran.out, Stderr: ran.err}

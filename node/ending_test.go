@@ -52,19 +52,23 @@ func TestAHarnessIsJudgedByWhatItReports(t *testing.T) {
 	}{
 		"exit code 1 and yet done":          {"exit 1", nil, []polar.Call{goodCall("c", 1)}, nil},
 		"exit code 0 and yet failed":        {"true", says(polar.BlameAgent), []polar.Call{goodCall("c", 1)}, says(polar.BlameAgent)},
+		"its fault is the task's":           {"true", says(polar.BlameTask), []polar.Call{goodCall("c", 1)}, says(polar.BlameTask)},
 		"its fault is the service's":        {"true", says(polar.BlameService), []polar.Call{goodCall("c", 1)}, says(polar.BlameService)},
 		"it took a full context for ours":   {"true", says(polar.BlameService), []polar.Call{badCall("c", 1, llm.ContextOverflow)}, says(polar.BlameAgent)},
 		"it took a used-up budget for ours": {"true", says(polar.BlameService), []polar.Call{badCall("c", 1, llm.OverBudget)}, says(polar.BlameAgent)},
 		"it took a dead engine for its own": {
-			"true", says(polar.BlameAgent), []polar.Call{badCall("c", 1, llm.EngineFailed)},
+			"true", says(polar.BlameAgent),
+			[]polar.Call{badCall("c", 1, llm.EngineFailed)},
 			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
 		},
 		"a dead engine it knew as one": {
-			"true", says(polar.BlameService), []polar.Call{badCall("c", 1, llm.EngineFailed)},
+			"true", says(polar.BlameService),
+			[]polar.Call{badCall("c", 1, llm.EngineFailed)},
 			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
 		},
 		"a dead engine it said nothing of": {
-			"true", nil, []polar.Call{badCall("c", 1, llm.EngineFailed)},
+			"true", nil,
+			[]polar.Call{badCall("c", 1, llm.EngineFailed)},
 			&polar.Failure{Stage: polar.StageRun, Blame: polar.BlameService, Kind: polar.KindEngine, Message: "the last model call failed: it broke"},
 		},
 	} {
@@ -84,6 +88,10 @@ func TestAHarnessIsJudgedByWhatItReports(t *testing.T) {
 			r, _ := one(t, task, &recorder{calls: c.calls}, change(t))
 			if diff := cmp.Diff(c.want, r.Failure); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
+			}
+			learnt := c.calls[0].Error == nil && (c.want == nil || c.want.Blame == polar.BlameAgent)
+			if got := r.Summary().Trainable > 0; got != learnt {
+				t.Errorf("trained on: %v, want %v", got, learnt)
 			}
 		})
 	}

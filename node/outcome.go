@@ -108,7 +108,7 @@ func (l *life) wasCancelled() bool {
 // time left for it.
 func (l *life) score(wanted context.Context) {
 	if l.opened.evaluator == nil || !l.ran || l.owned.Err() != nil || l.wasCancelled() ||
-		l.failure != nil && (l.failure.Blame == polar.BlameService || l.clock.left <= 0) {
+		l.failure != nil && (l.failure.Blame != polar.BlameAgent || l.clock.left <= 0) {
 		return
 	}
 	l.state(phasePostrun, polar.Evaluating)
@@ -251,7 +251,7 @@ func (l *life) finish() polar.Result {
 		t.Error = l.failure.Message
 	}
 	l.describe(t)
-	if l.failure != nil && (l.failure.Blame == polar.BlameService || r.Status == polar.Cancelled) {
+	if l.failure != nil && l.failure.Blame != polar.BlameAgent {
 		untrain(t, l.failure)
 	}
 	if r.Metadata == nil {

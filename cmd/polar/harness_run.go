@@ -275,8 +275,7 @@ func (g *byHand) do(ctx context.Context, method, path string, in, out any) error
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
 		return fmt.Errorf("no gateway at %s: %w; start one with polar serve", g.url, err)

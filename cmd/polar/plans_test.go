@@ -50,6 +50,7 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
 	eachFixture(t, "plans", func(t *testing.T, a *txtar.Archive) []txtar.File {
+		t.Helper()
 		var agent polar.Agent
 		if err := polar.DecodeStrict([]byte(section(a, "agent.json")), &agent); err != nil {
 			t.Fatal(err)
@@ -57,8 +58,7 @@ func TestPlans(t *testing.T) {
 		plan, err := planOf(agent)
 		out := a.Files[:1:1]
 		if err != nil {
-			var bad *polar.FieldError
-			if !errors.As(err, &bad) {
+			if _, ok := errors.AsType[*polar.FieldError](err); !ok {
 				t.Errorf("%q names no field", err)
 			}
 			return append(out, txtar.File{Name: "error", Data: []byte(err.Error() + "\n")})
@@ -110,6 +110,7 @@ func drawPlan(t *testing.T, plan harness.Plan) []txtar.File {
 func TestEndings(t *testing.T) {
 	t.Parallel()
 	eachFixture(t, "endings", func(t *testing.T, a *txtar.Archive) []txtar.File {
+		t.Helper()
 		name, code, _ := strings.Cut(strings.TrimSpace(string(a.Comment)), " ")
 		exit, err := strconv.Atoi(code)
 		if err != nil {
