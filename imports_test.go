@@ -61,6 +61,7 @@ var imports = map[string][]string{
 	// Tests of the binary with real CLIs.
 	"clitest": {},
 
+	"polartest": {},
 	"cmd/polar": {"*"},
 	"bench":     {"*"},
 }

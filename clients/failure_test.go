@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"polar/polartest"
 )
 
 // words are the status, type, code and a piece of the message.
@@ -70,7 +72,7 @@ func failures() map[string]func(trial) {
 		},
 		"a session that has ended": func(t trial) {
 			k := t.start(t.lab.talk)
-			request(t.T, http.MethodDelete, t.lab.talk.gateway+"/sessions/"+k.session.ID, nil, nil)
+			polartest.Request(t.T, http.MethodDelete, t.lab.talk.gateway+"/sessions/"+k.session.ID, nil, nil)
 			_, err := k.ask(t.Context(), question{Text: fine})
 			checkRefusal(t.T, err, map[string]words{
 				"chat":      {403, "invalid_request_error", "session_ended", "ended", ""},
@@ -115,8 +117,8 @@ func tooLarge(t trial) {
 
 func engineFailed(message string) map[string]words {
 	return map[string]words{
-		"chat":      {503, "server_error", "engine_failed", message, ""},
-		"responses": {503, "server_error", "engine_failed", message, ""},
+		"chat":      {503, "server_error", "engine_failed", message, "1"},
+		"responses": {503, "server_error", "engine_failed", message, "1"},
 		"anthropic": {503, "api_error", "", message, ""},
 		"gemini":    {503, "UNAVAILABLE", "", message, ""},
 	}
@@ -127,7 +129,7 @@ func engineFailed(message string) map[string]words {
 func overBudget(t trial) {
 	dir := t.TempDir()
 	task := "budget-" + strings.NewReplacer("/", "-", "@", "").Replace(t.Name())
-	request(t.T, http.MethodPost, t.lab.talk.rollout+"/rollout/task/submit", map[string]any{
+	polartest.Request(t.T, http.MethodPost, t.lab.talk.rollout+"/rollout/task/submit", map[string]any{
 		"task_id": task, "instruction": "Hand out the key.", "budget": map[string]any{"max_calls": 1},
 		"agent": map[string]any{"harness": "shell", "custom_shell": map[string]any{
 			"command": `printf '%s %s' "$SESSION_ID" "$OPENAI_API_KEY" > "$OUT/new" && mv "$OUT/new" "$OUT/key" && while [ -e "$OUT/key" ]; do sleep 0.05; done`,
@@ -136,7 +138,7 @@ func overBudget(t trial) {
 		"evaluator": map[string]any{"strategy": "session_completed"},
 	}, nil)
 	s := &session{rig: t.lab.talk}
-	eventually(t.T, func() string {
+	polartest.Eventually(t.T, func() string {
 		data, err := os.ReadFile(filepath.Join(dir, "key"))
 		if err != nil {
 			return err.Error()

@@ -4,10 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"polar/polartest"
 )
 
 // polarBinary is the polar that is tested, an absolute path.
@@ -26,10 +26,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := buildPolar(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		_ = os.RemoveAll(dir)
-		os.Exit(1)
+	if *polarBinary == "" {
+		if *polarBinary, err = polartest.Build("..", dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			_ = os.RemoveAll(dir)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
@@ -49,19 +51,4 @@ func forgetProviders() {
 			}
 		}
 	}
-}
-
-// buildPolar builds the binary into dir, unless one was given.
-func buildPolar(dir string) error {
-	if *polarBinary != "" {
-		return nil
-	}
-	*polarBinary = filepath.Join(dir, "polar")
-	cmd := exec.Command("go", "build", "-o", *polarBinary, "./cmd/polar")
-	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build polar: %w\n%s", err, out)
-	}
-	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"polar/polartest"
 )
 
 // npmClients are the clients from npm. The test is skipped where they cannot be
@@ -92,8 +94,8 @@ func startNode(t *testing.T, node, dir, script string) *nodeProcess {
 	t.Helper()
 	cmd := exec.Command(node, "main.mjs", script)
 	cmd.Dir = dir
-	cmd.SysProcAttr = dieWithParent()
-	var log lockedBuffer
+	cmd.SysProcAttr = polartest.DieWithParent()
+	var log polartest.Buffer
 	cmd.Stderr = &log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -114,7 +116,7 @@ func startNode(t *testing.T, node, dir, script string) *nodeProcess {
 		_ = cmd.Wait() // its log says why
 	}()
 	t.Cleanup(func() {
-		stop(cmd, ended)
+		polartest.Stop(cmd, ended)
 		if t.Failed() && log.String() != "" {
 			t.Logf("log of %s:\n%s", script, log.String())
 		}

@@ -2,18 +2,16 @@ package clients_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"polar/polartest"
 )
 
 // modelServed is what every call is answered with, whatever was asked for.
@@ -42,7 +40,7 @@ func newRig(t *testing.T, more string, flags ...string) *rig {
 		t.Fatal(err)
 	}
 	args := append([]string{"sim", "--listen", "127.0.0.1:0", "--policy", file}, flags...)
-	sim := startPolar(t, args, `on (http://[^ ,]+)`)[0]
+	sim := polartest.Start(t, *polarBinary, nil, args, `on (http://[^ ,]+)`)[0]
 	r := serveBefore(t, sim)
 	r.sim = sim
 	for _, c := range r.simCalls(t) { // those of the service itself
@@ -54,12 +52,12 @@ func newRig(t *testing.T, more string, flags ...string) *rig {
 // serveBefore starts polar serve before an engine, which need not be there.
 func serveBefore(t *testing.T, engine string) *rig {
 	t.Helper()
-	urls := startPolar(t, []string{
+	urls := polartest.Start(t, *polarBinary, nil, []string{
 		"serve", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
 		"--engine-url", engine, "--model", modelServed, "--run-workers", "16",
 	}, `^rollout server +(\S+)`, `^gateway +(\S+)`)
 	r := &rig{rollout: urls[0], gateway: urls[1], known: map[int]bool{}}
-	eventually(t, func() string {
+	polartest.Eventually(t, func() string {
 		for _, url := range urls {
 			resp, err := http.Get(url + "/health")
 			if err != nil {
@@ -85,7 +83,7 @@ type session struct {
 func (r *rig) openSession(t *testing.T) *session {
 	t.Helper()
 	s := &session{rig: r}
-	request(t, http.MethodPost, r.gateway+"/sessions", map[string]any{}, s)
+	polartest.Request(t, http.MethodPost, r.gateway+"/sessions", map[string]any{}, s)
 	return s
 }
 
@@ -115,7 +113,7 @@ type recorded struct {
 func (s *session) calls(t *testing.T) []recorded {
 	t.Helper()
 	var page struct{ Completions []recorded }
-	request(t, http.MethodGet, s.rig.gateway+"/sessions/"+s.ID+"/completions", nil, &page)
+	polartest.Request(t, http.MethodGet, s.rig.gateway+"/sessions/"+s.ID+"/completions", nil, &page)
 	return page.Completions
 }
 
@@ -153,7 +151,7 @@ func (c simCall) tokens(t *testing.T) []int32 {
 func (r *rig) simCalls(t *testing.T) []simCall {
 	t.Helper()
 	var page struct{ Calls []simCall }
-	request(t, http.MethodGet, r.sim+"/sim/calls", nil, &page)
+	polartest.Request(t, http.MethodGet, r.sim+"/sim/calls", nil, &page)
 	return page.Calls
 }
 
@@ -210,37 +208,5 @@ func (r *rig) checkWhole(t *testing.T, c recorded, want answer) {
 		t.Errorf("the call cannot be trained on: %s", c.Untrainable)
 	case c.Served != modelServed:
 		t.Errorf("the model served is %q", c.Served)
-	}
-}
-
-// request makes a control request and decodes the answer into out.
-func request(t *testing.T, method, url string, in, out any) {
-	t.Helper()
-	var body io.Reader = http.NoBody
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 {
-		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(data)))
-	}
-	if err == nil && out != nil {
-		err = json.Unmarshal(data, out)
-	}
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, url, err)
 	}
 }

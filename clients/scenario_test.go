@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"polar/polartest"
 )
 
 // What the simulated model says, as it stands in testdata/policy.yaml.
@@ -238,7 +240,7 @@ func (k *talk) checkOneTrace(t *testing.T) {
 			Calls []string `json:"call_ids"`
 		} `json:"traces"`
 	}
-	request(t, http.MethodGet, k.session.rig.gateway+"/sessions/"+k.session.ID+"/trajectory?strategy=prefix_merging", nil, &trajectory)
+	polartest.Request(t, http.MethodGet, k.session.rig.gateway+"/sessions/"+k.session.ID+"/trajectory?strategy=prefix_merging", nil, &trajectory)
 	if len(trajectory.Traces) != 1 || len(trajectory.Traces[0].Calls) != k.n {
 		t.Errorf("%d calls became %d traces: %+v", k.n, len(trajectory.Traces), trajectory.Traces)
 	}
@@ -263,7 +265,7 @@ func leaveInTheMiddle(t trial) {
 		t.Fatal(err)
 	}
 	var rec recorded
-	eventually(t.T, func() string {
+	polartest.Eventually(t.T, func() string {
 		calls := k.session.calls(t.T)
 		if len(calls) != 1 {
 			return fmt.Sprintf("%d calls are recorded, want 1", len(calls))
@@ -283,7 +285,7 @@ func leaveInTheMiddle(t trial) {
 	case got.Text == "":
 		t.Error("the client read nothing")
 	}
-	eventually(t.T, func() string {
+	polartest.Eventually(t.T, func() string {
 		for _, s := range t.lab.slow.simCalls(t.T) {
 			if s.Number == whole.Number && s.Ended == "aborted" {
 				if !strings.HasPrefix(s.Text, got.Text) {

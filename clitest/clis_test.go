@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"polar"
+	"polar/polartest"
 )
 
 // cli is a harness CLI as these tests know it.
@@ -111,7 +112,7 @@ func try(t *testing.T, c cli, s scenario, w wire, seats bench, table *table) {
 	outside := newSentinel(t)
 	sessions := max(s.sessions, 1)
 	for n := range sessions {
-		request(t, http.MethodPost, r.rollout+"/rollout/task/submit", task(t, c, s, own, w, outside, n), nil)
+		polartest.Request(t, http.MethodPost, r.rollout+"/rollout/task/submit", task(t, c, s, own, w, outside, n), nil)
 	}
 	results := r.results(t, sessions)
 	seen := sighting{rig: r, wire: w.name, scenario: s}

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"polar/polartest"
 )
 
 var (
@@ -83,12 +84,10 @@ func buildPolar(dir string) error {
 	if err := dependOnSources(); err != nil {
 		return err
 	}
-	*polarBinary = filepath.Join(dir, "polar")
-	cmd := exec.Command("go", "build", "-o", *polarBinary, "./cmd/polar")
-	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build polar: %w\n%s", err, out)
+	binary, err := polartest.Build("..", dir)
+	if err != nil {
+		return err
 	}
+	*polarBinary = binary
 	return nil
 }

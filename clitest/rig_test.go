@@ -1,21 +1,18 @@
 package clitest_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"polar"
 	"polar/api"
+	"polar/polartest"
 	"polar/sim"
 )
 
@@ -52,16 +49,16 @@ func newRig(t *testing.T, policy string, between func(t *testing.T, engine strin
 		t.Fatal(err)
 	}
 	r := &rig{data: filepath.Join(t.TempDir(), "data")}
-	r.sim = startPolar(t, nil, []string{"sim", "--listen", "127.0.0.1:0", "--policy", file}, `on (http://[^ ,]+)`)[0]
+	r.sim = polartest.Start(t, *polarBinary, nil, []string{"sim", "--listen", "127.0.0.1:0", "--policy", file}, `on (http://[^ ,]+)`)[0]
 	engine := r.sim
 	if between != nil {
 		engine = between(t, engine)
 	}
-	r.rollout = startPolar(t, poison(), []string{
+	r.rollout = polartest.Start(t, *polarBinary, poison(), []string{
 		"serve", "--data-dir", r.data, "--listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
 		"--engine-url", engine, "--run-workers", strconv.Itoa(atOnce),
 	}, `^rollout server +(\S+)`)[0]
-	eventually(t, func() string {
+	polartest.Eventually(t, func() string {
 		calls := r.simCalls(t)
 		if len(calls) == 0 || calls[0].Ended == sim.EndNotYet {
 			return "the service has not tried its engine"
@@ -78,7 +75,7 @@ const atOnce = 8
 func (r *rig) simCalls(t *testing.T) []sim.Recorded {
 	t.Helper()
 	var page struct{ Calls []sim.Recorded }
-	request(t, http.MethodGet, r.sim+"/sim/calls", nil, &page)
+	polartest.Request(t, http.MethodGet, r.sim+"/sim/calls", nil, &page)
 	return page.Calls
 }
 
@@ -88,7 +85,7 @@ func (r *rig) results(t *testing.T, n int) map[polar.TaskID]polar.Result {
 	out := map[polar.TaskID]polar.Result{}
 	for len(out) < n {
 		var page api.ResultsPage
-		request(t, http.MethodGet, r.rollout+"/rollout/results?consumer=clitest&wait=30s&limit=100", nil, &page)
+		polartest.Request(t, http.MethodGet, r.rollout+"/rollout/results?consumer=clitest&wait=30s&limit=100", nil, &page)
 		for _, raw := range page.Results {
 			var result polar.Result
 			if err := json.Unmarshal(raw, &result); err != nil {
@@ -96,7 +93,7 @@ func (r *rig) results(t *testing.T, n int) map[polar.TaskID]polar.Result {
 			}
 			out[result.Task] = result
 		}
-		request(t, http.MethodPost, r.rollout+"/rollout/results/ack", api.AckRequest{Consumer: "clitest", Cursor: page.Cursor}, nil)
+		polartest.Request(t, http.MethodPost, r.rollout+"/rollout/results/ack", api.AckRequest{Consumer: "clitest", Cursor: page.Cursor}, nil)
 	}
 	return out
 }
@@ -105,7 +102,7 @@ func (r *rig) results(t *testing.T, n int) map[polar.TaskID]polar.Result {
 func (r *rig) calls(t *testing.T, session polar.SessionID, attempt int) []api.Call {
 	t.Helper()
 	var page api.CallsReply
-	request(t, http.MethodGet, fmt.Sprintf("%s/rollout/session/%s/calls?attempt=%d&tokens=true", r.rollout, session, attempt), nil, &page)
+	polartest.Request(t, http.MethodGet, fmt.Sprintf("%s/rollout/session/%s/calls?attempt=%d&tokens=true", r.rollout, session, attempt), nil, &page)
 	return page.Calls
 }
 
@@ -113,45 +110,6 @@ func (r *rig) calls(t *testing.T, session polar.SessionID, attempt int) []api.Ca
 func (r *rig) artifact(t *testing.T, session polar.SessionID, path string) []byte {
 	t.Helper()
 	var content []byte
-	request(t, http.MethodGet, r.rollout+"/rollout/session/"+string(session)+"/artifacts/"+(&url.URL{Path: path}).EscapedPath(), nil, &content)
+	polartest.Request(t, http.MethodGet, r.rollout+"/rollout/session/"+string(session)+"/artifacts/"+(&url.URL{Path: path}).EscapedPath(), nil, &content)
 	return content
-}
-
-// request makes a control request and decodes the answer into out, or copies it
-// if out is bytes.
-func request(t *testing.T, method, at string, in, out any) {
-	t.Helper()
-	var body io.Reader = http.NoBody
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, at, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 {
-		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(data)))
-	}
-	switch out := out.(type) {
-	case nil:
-	case *[]byte:
-		*out = data
-	default:
-		if err == nil {
-			err = json.Unmarshal(data, out)
-		}
-	}
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, at, err)
-	}
 }

@@ -1,10 +1,15 @@
-package clients_test
+// Package polartest runs polar in processes of its own, for tests that see it
+// from outside only.
+package polartest
 
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"syscall"
@@ -12,13 +17,27 @@ import (
 	"time"
 )
 
-// startPolar runs polar until the test ends and returns the first group of
-// each pattern in what it prints first. Its log is shown if the test fails.
-func startPolar(t *testing.T, args []string, wants ...string) []string {
+// Build builds polar from the tree that root is the top of, into dir.
+func Build(root, dir string) (binary string, err error) {
+	binary = filepath.Join(dir, "polar")
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/polar")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build polar: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Start runs a binary until the test ends and returns the first group of each
+// pattern in what it prints first. env is over the test's own. Its log is shown
+// if the test fails.
+func Start(t *testing.T, binary string, env, args []string, wants ...string) []string {
 	t.Helper()
-	cmd := exec.Command(*polarBinary, args...)
-	cmd.SysProcAttr = dieWithParent()
-	var log lockedBuffer
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = DieWithParent()
+	var log Buffer
 	cmd.Stderr = &log
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -29,7 +48,7 @@ func startPolar(t *testing.T, args []string, wants ...string) []string {
 	}
 	ended := make(chan struct{})
 	t.Cleanup(func() {
-		stop(cmd, ended)
+		Stop(cmd, ended)
 		if t.Failed() {
 			t.Logf("log of polar %q:\n%s", args, log.String())
 		}
@@ -64,8 +83,8 @@ func matchLines(r io.Reader, patterns []string) []string {
 	return out
 }
 
-// stop asks a process to end and, if it does not, ends it.
-func stop(cmd *exec.Cmd, ended <-chan struct{}) {
+// Stop asks a process to end and, if it does not, ends it.
+func Stop(cmd *exec.Cmd, ended <-chan struct{}) {
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
@@ -77,26 +96,26 @@ func stop(cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 }
 
-// lockedBuffer is a buffer that a process writes to while it is read.
-type lockedBuffer struct {
+// Buffer is a buffer that a process writes to while it is read.
+type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (b *lockedBuffer) Write(p []byte) (int, error) {
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-func (b *lockedBuffer) String() string {
+func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
 
-// eventually waits until check says that nothing is missing any more.
-func eventually(t *testing.T, check func() (missing string)) {
+// Eventually waits until check says that nothing is missing any more.
+func Eventually(t *testing.T, check func() (missing string)) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -5,14 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
-
-// dieWithParent keeps a process from outliving a test run that is killed.
-func dieWithParent() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // processesIn are those whose folder, program or environment is below dir, by
 // their command lines.
