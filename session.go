@@ -25,4 +25,7 @@ type Endpoint struct {
 	Key string
 	// Model is the model the gateway serves; empty leaves it to the harness.
 	Model string
+	// ContextWindow is how many tokens a prompt and its answer may have together;
+	// 0 if that is not known.
+	ContextWindow int
 }

@@ -35,8 +35,8 @@ func codex() cli {
 				want: outcome{result: "completed", end: "COMPLETED", traces: []string{"main/0 root calls=3"}},
 			},
 			"skills": {skills: "skills", want: twoTurns},
+			// Nobody tells it the window but the engine.
 			"compaction_usage": {
-				settings: map[string]any{"context_window": 100000},
 				want: outcome{
 					result: "compacted, completed", end: "COMPLETED",
 					traces: []string{"main/0 root calls=1", "compaction/1 history_rewritten calls=1", "main/2 history_rewritten calls=2"},

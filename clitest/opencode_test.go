@@ -40,8 +40,8 @@ func opencode() cli {
 			},
 			"skills": {skills: "skills", want: twoTurns},
 			"compaction_usage": {
-				settings: map[string]any{"context_window": 195000}, rules: goOn,
-				want: outcome{result: "compacted, completed", end: "COMPLETED", traces: compacted},
+				rules: goOn,
+				want:  outcome{result: "compacted, completed", end: "COMPLETED", traces: compacted},
 			},
 			"compaction_error": {rules: goOn, want: outcome{result: "compacted, completed", end: "COMPLETED", traces: compacted, failed: []string{"context_overflow"}}},
 			"cut_stream":       {want: outcome{result: "retried, completed", end: "COMPLETED", traces: []string{"main/0 root calls=2"}, failed: []string{"engine_failed"}}},

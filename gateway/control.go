@@ -112,11 +112,15 @@ func (g *Gateway) createSession(w http.ResponseWriter, r *http.Request) {
 	if root == "" {
 		root = "http://" + r.Host
 	}
-	writeJSON(w, http.StatusCreated, map[string]any{
+	reply := map[string]any{
 		"session_id": rec.Session,
 		"api_key":    endpoint.Key,
 		"base_urls":  map[string]string{"openai": root + "/v1", "anthropic": root, "gemini": root},
-	})
+	}
+	if endpoint.ContextWindow > 0 {
+		reply["context_window"] = endpoint.ContextWindow
+	}
+	writeJSON(w, http.StatusCreated, reply)
 }
 
 // summary is a session as the control routes show it.

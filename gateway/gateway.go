@@ -85,6 +85,9 @@ type Config struct {
 	URL string
 	// Model is imposed on every call; empty leaves the harness's.
 	Model string
+	// ContextWindow says how many tokens the engine takes; 0 if that is not
+	// known, and so if it is nil.
+	ContextWindow func() int
 	// Models lists what is served where no Model is imposed; nil means that
 	// nothing is listed then.
 	Models func(context.Context) ([]string, error)

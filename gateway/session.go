@@ -66,7 +66,20 @@ func (g *Gateway) Open(_ context.Context, rec polar.Recording) (polar.Endpoint, 
 		return polar.Endpoint{}, fmt.Errorf("open session %s: %w", rec.Session, err)
 	}
 	g.sessions.admit(s)
-	return polar.Endpoint{URL: g.cfg.URL, Key: rec.Key, Model: g.cfg.Model}, nil
+	return polar.Endpoint{URL: g.cfg.URL, Key: rec.Key, Model: g.cfg.Model, ContextWindow: g.window(rec.Budget)}, nil
+}
+
+// window is how many tokens a session may have in a call, by the engine or by
+// its budget.
+func (g *Gateway) window(b polar.Budget) int {
+	window := 0
+	if g.cfg.ContextWindow != nil {
+		window = g.cfg.ContextWindow()
+	}
+	if bound := b.MaxContextTokens; bound > 0 && (window == 0 || bound < window) {
+		window = bound
+	}
+	return window
 }
 
 // openLog goes on where the log left off, if something is in it.

@@ -79,6 +79,30 @@ func TestCloseThatIsCutShortCanBeCalledAgain(t *testing.T) {
 	}
 }
 
+func TestASessionIsToldItsWindow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		engine      func() int
+		bound, want int
+	}{
+		"nobody knows":                    {nil, 0, 0},
+		"an engine that does not say":     {func() int { return 0 }, 0, 0},
+		"the engine's":                    {func() int { return 100 }, 0, 100},
+		"a budget within it":              {func() int { return 100 }, 60, 60},
+		"a budget that is larger":         {func() int { return 100 }, 200, 100},
+		"a budget where nothing is known": {nil, 60, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, says(whole...), func(_ *rig, cfg *gateway.Config) { cfg.ContextWindow = c.engine })
+			got, err := r.gateway.Open(t.Context(), polar.Recording{Session: "a", Attempt: 1, Budget: polar.Budget{MaxContextTokens: c.bound}})
+			if err != nil || got.ContextWindow != c.want {
+				t.Errorf("told %d, %v, want %d", got.ContextWindow, err, c.want)
+			}
+		})
+	}
+}
+
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, says(whole...), func(_ *rig, c *gateway.Config) { c.Model = "ours" })

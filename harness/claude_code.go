@@ -28,7 +28,8 @@ type ClaudeCodeConfig struct {
 	DisallowedTools   toolRules `json:"disallowed_tools"`
 	MaxThinkingTokens int       `json:"max_thinking_tokens"`
 	// ContextWindow is how many tokens a conversation may have before Claude Code
-	// summarises it; it also does so when a call was too long.
+	// summarises it; without it, what the engine says that it takes. It also
+	// summarises when a call was too long.
 	ContextWindow int `json:"context_window"`
 	// MaxTokens bounds an answer.
 	MaxTokens int `json:"max_tokens"`
@@ -125,6 +126,7 @@ func claudeEnv(home string, c ClaudeCodeConfig, j Job) map[string]string {
 	} {
 		env[name] = model
 	}
+	c.ContextWindow = orElse(c.ContextWindow, j.ContextWindow)
 	window, percent := claudeWindow(c)
 	for name, value := range map[string]string{
 		"MAX_THINKING_TOKENS":             number(c.MaxThinkingTokens),

@@ -17,7 +17,8 @@ type CodexConfig struct {
 	// call; none leaves them to codex.
 	ReasoningEffort  string `json:"reasoning_effort"`
 	ReasoningSummary string `json:"reasoning_summary"`
-	// ContextWindow is what codex believes of the model. AutoCompactLimit is how
+	// ContextWindow is what codex believes of the model; without it, what the
+	// engine says. AutoCompactLimit is how
 	// many tokens a conversation may have before codex summarises it. It does so
 	// by the usage it is told, never because a call was too long.
 	ContextWindow    int `json:"context_window"`
@@ -66,7 +67,7 @@ func codexConfig(c CodexConfig, j Job) ([]byte, error) {
 	t.set("model_provider", "polar")
 	t.setIf("model_reasoning_effort", c.ReasoningEffort)
 	t.setIf("model_reasoning_summary", c.ReasoningSummary)
-	t.setIf("model_context_window", c.ContextWindow)
+	t.setIf("model_context_window", orElse(c.ContextWindow, j.ContextWindow))
 	t.setIf("model_auto_compact_token_limit", c.AutoCompactLimit)
 	t.set("web_search", "disabled")
 	t.set("check_for_update_on_startup", false)

@@ -62,6 +62,7 @@ func planGemini(program string, c GeminiConfig, j Job) (Plan, error) {
 }
 
 func geminiSettings(c GeminiConfig, j Job) map[string]any {
+	c.ContextWindow = orElse(c.ContextWindow, j.ContextWindow)
 	off := map[string]any{"enabled": false}
 	model := map[string]any{
 		"name": j.modelOrPolar(), "skipNextSpeakerCheck": !c.NextSpeakerCheck, "disableLoopDetection": !c.LoopDetection,

@@ -11,7 +11,8 @@ import (
 type geminiFamily struct {
 	// MaxTurns bounds the turns of the session; 0 is no bound.
 	MaxTurns int `json:"max_turns"`
-	// ContextWindow is how many tokens the CLI believes the model takes.
+	// ContextWindow is how many tokens the CLI believes the model takes; without
+	// it, what the engine says.
 	ContextWindow int `json:"context_window"`
 	// CompressionThreshold is the share of the context window at which the
 	// conversation is compressed.

@@ -24,6 +24,8 @@ type Job struct {
 	Key     string
 	// Model is what the gateway serves, if the agent names none.
 	Model string
+	// ContextWindow is how many tokens the model takes; 0 if that is not known.
+	ContextWindow int
 }
 
 // Plan is what to do. Everything in it is data.

@@ -19,7 +19,8 @@ type OpencodeConfig struct {
 	// Agent is the primary agent that gets the instruction; none means opencode's
 	// own default, build.
 	Agent string `json:"agent"`
-	// ContextWindow and MaxTokens are what opencode believes of the model.
+	// ContextWindow and MaxTokens are what opencode believes of the model; without
+	// them, what the engine says.
 	ContextWindow int `json:"context_window"`
 	MaxTokens     int `json:"max_tokens"`
 }
@@ -47,6 +48,7 @@ func planOpencode(program string, c OpencodeConfig, j Job) (Plan, error) {
 	if c.ContextWindow < 0 || c.MaxTokens < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and max_tokens must be above 0")
 	}
+	window, answer := j.limits(c.ContextWindow, c.MaxTokens)
 	model := j.modelOrPolar()
 	home := path.Join(j.Paths.Home, ".config/opencode")
 	config, err := jsonFile(path.Join(home, "opencode.json"), opencodeSettings{
@@ -57,7 +59,7 @@ func planOpencode(program string, c OpencodeConfig, j Job) (Plan, error) {
 			Options: opencodeOptions{BaseURL: j.BaseURL + "/v1", APIKey: j.Key},
 			Models: map[string]opencodeModel{model: {
 				Name: model, Reasoning: c.Variant != "",
-				Limit: opencodeLimit{Context: orElse(c.ContextWindow, 262144), Output: orElse(c.MaxTokens, 8192)},
+				Limit: opencodeLimit{Context: window, Output: answer},
 			}},
 		}},
 	})

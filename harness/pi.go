@@ -20,7 +20,8 @@ type PiConfig struct {
 	// Thinking is pi's level of thinking; none, or off, says that the model does
 	// not reason.
 	Thinking string `json:"thinking"`
-	// ContextWindow and MaxTokens are what pi believes of the model.
+	// ContextWindow and MaxTokens are what pi believes of the model; without them,
+	// what the engine says.
 	ContextWindow int `json:"context_window"`
 	MaxTokens     int `json:"max_tokens"`
 	// Compat overrides pi's view of what the endpoint can do.
@@ -66,9 +67,10 @@ func planPi(program string, c PiConfig, j Job) (Plan, error) {
 	if c.ContextWindow < 0 || c.MaxTokens < 0 {
 		return Plan{}, polar.Invalid("agent.settings", "context_window and max_tokens must be above 0")
 	}
+	window, answer := j.limits(c.ContextWindow, c.MaxTokens)
 	model := piModel{
 		ID: j.modelOrPolar(), API: c.APIType, Input: []string{"text"}, Reasoning: c.Thinking != "" && c.Thinking != "off",
-		ContextWindow: orElse(c.ContextWindow, 262144), MaxTokens: orElse(c.MaxTokens, 8192),
+		ContextWindow: window, MaxTokens: answer,
 	}
 	provider := piProvider{BaseURL: j.BaseURL + below, API: c.APIType, APIKey: j.Key, Models: []piModel{model}}
 	if c.APIType == "openai-completions" {

@@ -32,6 +32,22 @@ func (j Job) modelOrPolar() string {
 	return "polar"
 }
 
+// limits are the context window and the longest answer that a CLI is told of,
+// which are those of its settings, else what is known of the model, else usual
+// ones. An answer never has more than a quarter of a window that is known only
+// from the model: CLIs take it off the window before they count.
+func (j Job) limits(window, answer int) (context, output int) {
+	const usualWindow, usualAnswer = 262144, 8192
+	context = orElse(window, orElse(j.ContextWindow, usualWindow))
+	if answer == 0 {
+		answer = usualAnswer
+		if window == 0 {
+			answer = min(answer, context/4)
+		}
+	}
+	return context, answer
+}
+
 // jsonFile is a file of a CLI's settings.
 func jsonFile(name string, content any) (File, error) {
 	data, err := json.MarshalIndent(content, "", "  ")

@@ -51,6 +51,7 @@ func planQwen(program string, c QwenConfig, j Job) (Plan, error) {
 }
 
 func qwenSettings(c QwenConfig, j Job) map[string]any {
+	c.ContextWindow = orElse(c.ContextWindow, j.ContextWindow)
 	off := map[string]any{"enabled": false}
 	generation := map[string]any{"maxRetries": 0} // beside the seven attempts that it always makes
 	if c.ContextWindow > 0 {

@@ -30,7 +30,7 @@ func (l *life) openRecorder(ctx context.Context) error {
 		key = at.Key
 	}
 	l.key = key
-	l.job.Key, l.job.Model, l.job.BaseURL = key, at.Model, at.URL
+	l.job.Key, l.job.Model, l.job.ContextWindow, l.job.BaseURL = key, at.Model, at.ContextWindow, at.URL
 	if at.URL == "" {
 		l.job.BaseURL = l.node.cfg.GatewayURL
 	}

@@ -231,12 +231,13 @@ func (g *byHand) open(ctx context.Context, name string, job *harness.Job) error 
 	var opened struct {
 		Session polar.SessionID `json:"session_id"`
 		Key     string          `json:"api_key"`
+		Window  int             `json:"context_window"`
 	}
 	if err := g.do(ctx, http.MethodPost, "/sessions", map[string]string{"session_id": name}, &opened); err != nil {
 		return err
 	}
 	g.session = opened.Session
-	job.Session, job.Key, job.BaseURL = opened.Session, opened.Key, g.url
+	job.Session, job.Key, job.BaseURL, job.ContextWindow = opened.Session, opened.Key, g.url, opened.Window
 	var served struct {
 		Data []struct {
 			ID string `json:"id"`

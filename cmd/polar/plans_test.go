@@ -29,8 +29,9 @@ var planned = builtin("/opt/polar", func(p harness.Product, version string) (har
 	return harness.Kit{Dir: "/kits/" + p.Name + "/" + version, Version: version, Program: "bin/" + p.Command}, nil
 }).harnesses
 
-// planOf plans an agent in a sandbox whose folders are below /sb.
-func planOf(a polar.Agent) (harness.Plan, error) {
+// planOf plans an agent in a sandbox whose folders are below /sb, with a model
+// that takes so many tokens; 0 means that nobody knows.
+func planOf(a polar.Agent, window int) (harness.Plan, error) {
 	preset, err := planned.Open(polar.Spec{Kind: a.Harness, Config: a.Settings})
 	if err != nil {
 		return harness.Plan{}, err
@@ -38,14 +39,14 @@ func planOf(a polar.Agent) (harness.Plan, error) {
 	return preset(harness.Job{
 		Session: "s1", Task: "t1", Instruction: "Don't $(panic) \"now\"", Agent: a,
 		Paths:   sandbox.Paths{Home: "/sb/home", Work: "/sb/work", Session: "/sb/session", Tools: "/sb/tools"},
-		BaseURL: "http://gateway:8100", Key: "sk-key", Model: "served",
+		BaseURL: "http://gateway:8100", Key: "sk-key", Model: "served", ContextWindow: window,
 	})
 }
 
 // TestPlans holds what is planned for an agent against harness/testdata/plans.
 // Each file there is an agent as a task has it, agent.json, and what comes of
 // it: plan.json and the files of the plan by their paths, or the error that
-// refuses it.
+// refuses it. A first line "window N" is the context window of the model.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
@@ -55,7 +56,14 @@ func TestPlans(t *testing.T) {
 		if err := polar.DecodeStrict([]byte(section(a, "agent.json")), &agent); err != nil {
 			t.Fatal(err)
 		}
-		plan, err := planOf(agent)
+		window := 0
+		if text, ok := strings.CutPrefix(string(a.Comment), "window "); ok {
+			var err error
+			if window, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan, err := planOf(agent, window)
 		out := a.Files[:1:1]
 		if err != nil {
 			if _, ok := errors.AsType[*polar.FieldError](err); !ok {
@@ -116,7 +124,7 @@ func TestEndings(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the first line is %q, want a harness and an exit code", a.Comment)
 		}
-		plan, err := planOf(polar.Agent{Harness: name})
+		plan, err := planOf(polar.Agent{Harness: name}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

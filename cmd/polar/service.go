@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,6 +41,8 @@ type service struct {
 	server  *coordinator.Coordinator
 	node    *node.Node
 	drivers map[string]sandbox.Driver
+	// window is the engine's context window, once it has said so.
+	window atomic.Int64
 
 	rolloutListener, gatewayListener net.Listener
 }
@@ -190,7 +193,8 @@ func (s *service) openGateway(kinds plugins) error {
 			}
 			return build(trajectory.Record{Calls: calls})
 		},
-		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models, ControlToken: s.cfg.token,
+		URL: s.gatewayURL(), Model: s.cfg.node.ModelServed, Models: s.engine.Models,
+		ContextWindow: func() int { return int(s.window.Load()) }, ControlToken: s.cfg.token,
 		LateSystem: s.cfg.node.Inference.LateSystem, AllowImplicit: s.cfg.Gateway.AllowImplicit,
 		Engine: llm.Engine{Kind: s.cfg.node.Inference.Engine, URL: s.cfg.node.Inference.endpoints()[0].URL}, Log: s.log,
 	})
@@ -243,6 +247,7 @@ func (s *service) probe(ctx context.Context) error {
 		s.log.Warn("engine does not answer yet; calls will be tried as they come", "engine", url, "error", err)
 		return nil
 	}
+	s.window.Store(int64(p.MaxContext))
 	if missing := p.Missing(); missing != "" {
 		if mode == "require" {
 			return fmt.Errorf("engine %s returns no %s, so nothing it says could be trained on; start it so that it does, or set probe: warn", url, missing)
