@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,21 +32,30 @@ func TestADeadlineEndsWithItsCause(t *testing.T) {
 func TestPausedInferenceBurnsNoTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var paused atomic.Int64 // when, in nanoseconds; 0 means it is not
-		var total atomic.Int64
+		var mu sync.Mutex
+		var paused time.Time // zero means it is not
+		var total time.Duration
 		held := func() time.Duration {
-			d := time.Duration(total.Load())
-			if since := paused.Load(); since != 0 {
-				d += time.Duration(time.Now().UnixNano() - since)
+			mu.Lock()
+			defer mu.Unlock()
+			if paused.IsZero() {
+				return total
 			}
-			return d
+			return total + time.Since(paused)
 		}
 		begun := time.Now()
 		c := clock{left: time.Minute}
 		ctx, stop := c.start(t.Context(), held)
-		time.AfterFunc(20*time.Second, func() { paused.Store(time.Now().UnixNano()) })
+		time.AfterFunc(20*time.Second, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			paused = time.Now()
+		})
 		time.AfterFunc(20*time.Second+time.Hour, func() {
-			total.Add(time.Now().UnixNano() - paused.Swap(0))
+			mu.Lock()
+			defer mu.Unlock()
+			total += time.Since(paused)
+			paused = time.Time{}
 		})
 		<-ctx.Done()
 		if took := time.Since(begun); took != time.Minute+time.Hour {
