@@ -46,5 +46,5 @@ func copySkills(from, to string) []Step {
 	if from == "" {
 		return nil
 	}
-	return []Step{{Args: []string{"bash", "-c", `mkdir -p "$2" && cp -R "$1"/. "$2"/`, "copy-skills", from, to}}}
+	return []Step{{Args: []string{"bash", "-c", `test -d "$1" || { echo "agent.skills_path: there is no folder $1 in the sandbox" >&2; exit 1; }; mkdir -p "$2" && cp -R "$1"/. "$2"/`, "copy-skills", from, to}}}
 }

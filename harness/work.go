@@ -80,16 +80,16 @@ func (w Work) identify(ctx context.Context) (Used, error) {
 	if len(r.Ask) > 0 {
 		ran, err := w.step(ctx, Step{Args: r.Ask, Errors: "version.stderr.log"}, "version.log")
 		if err != nil {
-			return used, err
+			return Used{}, err
 		}
 		ran.close()
 		if ran.code != 0 {
-			return used, notReady("%s: exit code %d%s; name a program of the sandbox in agent.settings.command", strings.Join(r.Ask, " "), ran.code, ran.excerpt())
+			return Used{}, notReady("%s: exit code %d%s; name a program of the sandbox in agent.settings.command", strings.Join(r.Ask, " "), ran.code, ran.excerpt())
 		}
 		used.Version = ReadVersion(ran.out.Tail(sandbox.TailBytes))
 	}
 	if r.Expected != "" && used.Version != r.Expected {
-		return used, notReady("agent.settings.version is %s, %s is %q", r.Expected, r.Ask[0], used.Version)
+		return Used{}, notReady("agent.settings.version is %s, %s is %q", r.Expected, r.Ask[0], used.Version)
 	}
 	used.Warning = r.Product.Warning(used.Version)
 	return used, nil
