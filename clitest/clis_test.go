@@ -23,6 +23,9 @@ type cli struct {
 	wires []wire
 	// trials are what is special to it and what comes of it, by scenario.
 	trials map[string]trial
+	// slow says that its start alone takes many seconds of processor time, so that
+	// it only goes through the scenarios that tell most, unless -slow is given.
+	slow bool
 }
 
 // wire is a format that a CLI speaks to the model, by the name under which calls
@@ -63,6 +66,9 @@ func TestCLIs(t *testing.T) {
 			t.Parallel()
 			install(t, c.harness)
 			for _, s := range scenarios() {
+				if c.slow && !s.tellsMost && !*slow && !*updateTable {
+					continue
+				}
 				seats := busy
 				if s.waits {
 					seats = idle

@@ -16,6 +16,8 @@
 //
 //	go test ./clitest -run TestCLIs/NAME -update-table
 //
-// which writes the CLI's column of the table of docs/harnesses.md. With -command
-// NAME=PROGRAM a program of this machine is tried in place of the installed one.
+// which writes the CLI's column of the table of docs/harnesses.md. CLIs that are
+// slow to start go through a few scenarios only, unless the table is written or
+// -slow is given. With -command NAME=PROGRAM a program of this machine is tried in
+// place of the installed one.
 package clitest

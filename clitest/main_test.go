@@ -15,6 +15,7 @@ import (
 
 var (
 	polarBinary = flag.String("polar", "", "binary to test, an absolute path (default: built from this tree)")
+	slow        = flag.Bool("slow", false, "let slow CLIs go through every scenario too")
 	updateTable = flag.Bool("update-table", false, "rewrite the table of docs/harnesses.md")
 	commands    = commandFlags{}
 )

@@ -21,6 +21,7 @@ func miniSWEAgent() cli {
 	dead := slices.Repeat([]string{"engine_failed"}, 9)
 	return cli{
 		harness: "mini_swe_agent",
+		slow:    true,
 		wires:   []wire{{name: "chat"}},
 		trials: map[string]trial{
 			"two_turns":        {rules: submit, want: twoTurns},

@@ -8,6 +8,7 @@ func openHandsSDK() cli {
 	dead := []string{"engine_failed", "engine_failed"}
 	return cli{
 		harness: "openhands_sdk",
+		slow:    true,
 		wires:   []wire{{name: "chat"}},
 		trials: map[string]trial{
 			"two_turns":      {want: twoTurns},

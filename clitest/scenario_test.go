@@ -27,6 +27,8 @@ type scenario struct {
 	waits bool
 	// everyWire says that it is tried over each wire that the CLI speaks.
 	everyWire bool
+	// tellsMost says that it is tried with slow CLIs too.
+	tellsMost bool
 	// prepare are files of testdata that the work folder begins with.
 	prepare map[string]string
 	// seen is what the recorded calls must have in them.
@@ -47,7 +49,7 @@ const (
 func scenarios() []scenario {
 	return []scenario{
 		{
-			name: "two_turns", tried: "a tool call that is really run, then an answer", everyWire: true,
+			name: "two_turns", tried: "a tool call that is really run, then an answer", everyWire: true, tellsMost: true,
 			instruction: "Task two-turns: write the word hello to hello.txt.", check: "printf 'hello\\n' | cmp - hello.txt",
 			seen: "PATH=", // of the environment, which is looked through for the host's
 		},
@@ -85,7 +87,7 @@ func scenarios() []scenario {
 			instruction: "Task rate-limited: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{
-			name: "engine_dies", tried: "an engine that dies for good", engine: engineDies, attempts: 1, waits: true,
+			name: "engine_dies", tried: "an engine that dies for good", engine: engineDies, attempts: 1, waits: true, tellsMost: true,
 			instruction: "Task engine-dies: write the word hello to hello.txt.", check: "test -s hello.txt",
 		},
 		{
