@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"polar"
+	"polar/harness"
 	"polar/polartest"
 )
 
@@ -174,27 +175,25 @@ func task(t *testing.T, c cli, s scenario, own trial, w wire, outside *sentinel,
 // install has polar install a CLI, which is quick if it is there. Where it
 // cannot be had the test is skipped, which is a failure where CI is set, unless
 // there is no Python to install it with.
-func install(t *testing.T, harness string) {
+func install(t *testing.T, name string) {
 	t.Helper()
-	if commands[harness] != "" {
+	if commands[name] != "" {
 		return
 	}
-	out, err := exec.CommandContext(t.Context(), *polarBinary, "harness", "install", harness).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), *polarBinary, "harness", "install", name).CombinedOutput()
 	switch said := strings.TrimSpace(string(out)); {
 	case err == nil:
 	case os.Getenv("CI") == "true" && !strings.Contains(said, "no Python "):
-		t.Fatalf("polar harness install %s: %v: %s", harness, err, said)
+		t.Fatalf("polar harness install %s: %v: %s", name, err, said)
 	default:
-		t.Skipf("%s cannot be had here: %v: %s", harness, err, said)
+		t.Skipf("%s cannot be had here: %v: %s", name, err, said)
 	}
 }
 
-// usedHarness is what the trajectory's metadata say of the harness.
-type usedHarness struct{ Name, Version, Warning string }
-
-func harnessOf(t *testing.T, r polar.Result) usedHarness {
+// harnessOf is what the trajectory's metadata say of the harness.
+func harnessOf(t *testing.T, r polar.Result) harness.Used {
 	t.Helper()
-	var used usedHarness
+	var used harness.Used
 	if err := json.Unmarshal(r.Trajectory.Metadata["harness"], &used); err != nil {
 		t.Errorf("metadata.harness of %s: %v", r.Session, err)
 	}

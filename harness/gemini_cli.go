@@ -38,10 +38,7 @@ func planGemini(program string, c GeminiConfig, j Job) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	prompt, files, err := geminiPrompt(j.Instruction, path.Join(home, "commands"))
-	if err != nil {
-		return Plan{}, err
-	}
+	prompt, files := geminiPrompt(j.Instruction, path.Join(home, "commands"))
 	args := []string{program, "--model=" + j.modelOrPolar(), "--approval-mode=yolo", "--output-format=stream-json"}
 	if c.Sandbox {
 		args = append(args, "--sandbox")
@@ -114,21 +111,18 @@ func geminiSettings(c GeminiConfig, j Job) map[string]any {
 // as it stands: a special one becomes the text of a command in the folder, and
 // the command the prompt. A command fills in certain marks in its text; of an
 // instruction that has them, files that it names with '@' are shown too.
-func geminiPrompt(instruction, commands string) (prompt string, files []File, err error) {
+func geminiPrompt(instruction, commands string) (prompt string, files []File) {
 	if !isSpecial(instruction) {
-		return instruction, nil, nil
+		return instruction, nil
 	}
 	for _, mark := range []string{"{{args}}", "!{", "@{"} {
 		if strings.Contains(instruction, mark) {
-			return "\n" + instruction, nil, nil // so that it is no command
+			return "\n" + instruction, nil // so that it is no command
 		}
 	}
-	text, err := json.Marshal(instruction) // which is a TOML string too, but for one character
-	if err != nil {
-		return "", nil, err
-	}
-	toml := "prompt = " + strings.ReplaceAll(string(text), "\x7f", `\u007f`) + "\n"
-	return "/polar-task", []File{{Path: path.Join(commands, "polar-task.toml"), Content: []byte(toml), Mode: 0o600}}, nil
+	var command tomlFile
+	command.set("prompt", instruction)
+	return "/polar-task", []File{{Path: path.Join(commands, "polar-task.toml"), Content: command.Bytes(), Mode: 0o600}}
 }
 
 // judgeGemini reads Gemini CLI's events. The last one is its verdict; what was
